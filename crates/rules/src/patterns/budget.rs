@@ -64,8 +64,13 @@ pub(crate) const WAITING_SHARE: usize = 4;
 /// The part of the remaining steps that may be spent on one DFA for all expressions of a key.
 pub(crate) const ALL_TOGETHER_SHARE: usize = 4;
 
-/// The same for all patterns of a key that has wildcards.
+/// The same for all patterns of a key that has wildcards, of the steps above
+/// `SEQUENCES_STEPS_KEPT`.
 pub(crate) const WITH_WILDCARDS_SHARE: usize = 16;
+
+/// The steps that DFAs of wildcards leave for wildcards that do not fit into one: however many keys
+/// have such wildcards, these steps are spent on the wildcards' bytes only.
+pub(crate) const SEQUENCES_STEPS_KEPT: usize = ALL_STEPS_MAX / 4;
 
 /// How much a check of an expression counts for each byte of its NFA: a thousand expressions that
 /// only repeat cost time as well.

@@ -14,8 +14,8 @@ use crate::patterns::budget::{
     ALL_BYTES_MAX, ALL_STEPS_MAX, ALL_TOGETHER_SHARE, Budget, CHECKS_PER_BYTE, DENSE_BYTES_MAX,
     DENSE_BYTES_MIN, DENSE_PER_NFA_BYTE, KEY_BYTES_MAX, LAZY_BYTES_MAX, LAZY_CACHE_BYTES,
     LAZY_COST_BYTES, MAKING_FIRST_BYTES, MAKING_GROWTH, MAKING_PER_NFA_BYTE, REGEX_BYTES_MAX,
-    SEQUENCES_STEPS_PER_BYTE, STEPS_PER_BYTE_MAX, STEPS_PER_PATTERN, WAITING_SHARE,
-    WITH_WILDCARDS_SHARE,
+    SEQUENCES_STEPS_KEPT, SEQUENCES_STEPS_PER_BYTE, STEPS_PER_BYTE_MAX, STEPS_PER_PATTERN,
+    WAITING_SHARE, WITH_WILDCARDS_SHARE,
 };
 use crate::patterns::matchers::{
     DenseMatcher, GroupedMatcher, LazyMatcher, NumberedRegex, PatternGroup,
@@ -90,15 +90,12 @@ impl Automata {
             }
         }
         // Without a trie, the states of a DFA of many wildcards may be large sets.
-        let share = if wildcards.is_empty() {
-            ALL_TOGETHER_SHARE
+        let steps = if wildcards.is_empty() {
+            self.left.steps / ALL_TOGETHER_SHARE
         } else {
-            WITH_WILDCARDS_SHARE
+            self.left.steps.saturating_sub(SEQUENCES_STEPS_KEPT) / WITH_WILDCARDS_SHARE
         };
-        let budget = Budget {
-            steps: self.left.steps / share,
-            ..self.left
-        };
+        let budget = Budget { steps, ..self.left };
         if let Some(dense) = self.dense(&all, budget)? {
             return Ok(Arc::new(dense));
         }
@@ -273,5 +270,40 @@ impl PatternCompiler for Automata {
         let made = self.compile_new(patterns)?;
         self.known.insert(keys, Arc::clone(&made));
         Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The different patterns `*word*` of a key, none of them that of another key.
+    fn words_of(key: usize, count: usize) -> Vec<String> {
+        let word = |n: usize| {
+            let mut random = (key * 1_000 + n) as u64;
+            let letters = (0..8).map(|_| {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                char::from(b'a' + u8::try_from((random >> 33) % 26).unwrap())
+            });
+            format!("*{}*", letters.collect::<String>())
+        };
+        (0..count).map(word).collect()
+    }
+
+    #[test]
+    fn hundreds_of_keys_with_wildcards_of_their_own_are_within_the_budget() {
+        for (keys, count) in [(150, 25), (200, 30)] {
+            let mut automata = Automata::default();
+            for key in 0..keys {
+                let texts = words_of(key, count);
+                let patterns: Vec<_> = texts.iter().map(|text| Pattern::Wildcard(text)).collect();
+                let made = automata.compile(&patterns);
+                assert!(made.is_ok(), "{key} of {keys}: {made:?}");
+            }
+            // Further keys take only the steps of their bytes.
+            assert!(automata.left.steps > SEQUENCES_STEPS_KEPT / 2, "{keys}");
+        }
     }
 }

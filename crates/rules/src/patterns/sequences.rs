@@ -2,13 +2,16 @@
 //!
 //! Why no DFA: of a wildcard with several stars one part may be found and the next not, and a DFA
 //! needs a state for each combination of these. Instead, one Aho-Corasick automaton finds every
-//! fixed part wherever it occurs. A pattern waits for one part at a time, and takes the first
-//! occurrence after the part before it; no later one can do better. So a value takes a step a byte,
-//! one for each occurrence of a part, and one for each part of each pattern that is found, whatever
-//! the number of patterns.
+//! fixed part between two stars wherever it occurs. A pattern waits for one part at a time, and
+//! takes the first occurrence after the part before it; no later one can do better.
+//!
+//! A pattern begins at its prefix, at its suffix, or at its first part between two stars: at the
+//! one that the fewest patterns have. So of `tenant-*-1`, `tenant-*-2` and so on, a value begins
+//! only those with its suffix. A value takes a step a byte, one for each occurrence of a part, and
+//! one for each pattern that begins or whose next part is found, whatever the number of patterns.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use aho_corasick::automaton::OverlappingState;
@@ -21,13 +24,19 @@ use tollgate_limiter::{PatternMatcher, StepBudget};
 pub(crate) struct Sequences {
     /// Finds the parts.
     automaton: AhoCorasick,
-    /// By the number of a part: the patterns whose first part it is, in order. Of a pattern without
-    /// a part between two stars, that is its prefix, or else its suffix.
-    begin_with: Vec<Vec<u32>>,
+    /// By the number of a part: the patterns that begin at it, in order.
+    begin_at_part: Vec<Vec<u32>>,
+    /// The patterns that begin at their prefix.
+    begin_at_prefix: EndTexts,
+    /// Those that begin at their suffix. The texts are in reverse.
+    begin_at_suffix: EndTexts,
     /// The patterns without a fixed part.
     any: Vec<u32>,
     patterns: Vec<Sequence>,
 }
+
+/// Texts at one end of a value, sorted, each with its patterns in order.
+struct EndTexts(Vec<(Box<[u8]>, Vec<u32>)>);
 
 /// One wildcard.
 struct Sequence {
@@ -38,6 +47,21 @@ struct Sequence {
     /// The suffix that a value must have; none without a star, where the value ends after the
     /// prefix.
     suffix: Option<Box<[u8]>>,
+}
+
+/// A wildcard, split at its stars.
+struct Split<'p> {
+    prefix: &'p str,
+    parts: Vec<&'p str>,
+    suffix: Option<&'p str>,
+}
+
+/// A text that values of a pattern have.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+enum Trigger<'p> {
+    Prefix(&'p str),
+    Suffix(&'p str),
+    Part(&'p str),
 }
 
 /// The state of a search, kept by each thread and reused.
@@ -54,7 +78,7 @@ struct PartProgress {
     value: u64,
     /// The first of the patterns that wait for it.
     waiting: Option<u32>,
-    /// Whether the patterns whose first part it is have been started.
+    /// Whether the patterns that begin at it have begun.
     begun: bool,
 }
 
@@ -100,47 +124,42 @@ fn states(parts: &[&str]) -> usize {
 impl Sequences {
     /// None when they are too large.
     pub(crate) fn new(texts: &[&str]) -> Option<Self> {
+        let splits: Vec<Split<'_>> = texts.iter().map(|text| Split::of(text)).collect();
+        let mut shared: HashMap<Trigger<'_>, usize> = HashMap::new();
+        for trigger in splits.iter().flat_map(Split::triggers) {
+            *shared.entry(trigger).or_default() += 1;
+        }
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         let mut all_parts: Vec<&str> = Vec::new();
-        let mut begin_with: Vec<Vec<u32>> = Vec::new();
+        let mut begin_at_part: Vec<Vec<u32>> = Vec::new();
+        let (mut prefixes, mut suffixes) = (BTreeMap::new(), BTreeMap::new());
         let mut any = Vec::new();
         let mut patterns = Vec::with_capacity(texts.len());
-        for text in texts {
-            let (prefix, rest) = match text.split_once('*') {
-                Some((prefix, rest)) => (prefix, Some(rest)),
-                None => (*text, None),
-            };
-            let ends = rest.map(|rest| rest.rsplit_once('*').unwrap_or(("", rest)));
-            let (between, suffix) = ends.unzip();
-            let between = between.unwrap_or_default().split('*');
-            let mut parts: Vec<&str> = between.filter(|part| !part.is_empty()).collect();
-            let is_short = parts.is_empty();
-            if is_short {
-                let ends = [prefix, suffix.unwrap_or_default()];
-                parts.extend(ends.into_iter().find(|part| !part.is_empty()));
-            }
-            let mut known = Vec::with_capacity(parts.len());
-            for part in parts {
+        for split in &splits {
+            let mut parts = Vec::with_capacity(split.parts.len());
+            for part in &split.parts {
                 let new = u32::try_from(all_parts.len()).ok()?;
                 let number = *numbers.entry(part).or_insert(new);
                 if number == new {
                     all_parts.push(part);
-                    begin_with.push(Vec::new());
+                    begin_at_part.push(Vec::new());
                 }
-                known.push(number);
+                parts.push(number);
             }
-            let pattern = u32::try_from(patterns.len()).ok()?;
-            match known.first() {
-                Some(first) => begin_with.get_mut(*first as usize)?.push(pattern),
-                None => any.push(pattern),
-            }
-            if is_short {
-                known.clear();
-            }
+            let rarest = split.triggers().min_by_key(|trigger| shared.get(trigger));
+            let begun_there: &mut Vec<u32> = match rarest {
+                Some(Trigger::Prefix(text)) => prefixes.entry(text.bytes().collect()).or_default(),
+                Some(Trigger::Suffix(text)) => {
+                    suffixes.entry(text.bytes().rev().collect()).or_default()
+                }
+                Some(Trigger::Part(_)) => begin_at_part.get_mut(*parts.first()? as usize)?,
+                None => &mut any,
+            };
+            begun_there.push(u32::try_from(patterns.len()).ok()?);
             patterns.push(Sequence {
-                prefix: prefix.as_bytes().into(),
-                parts: known.into(),
-                suffix: suffix.map(|suffix| suffix.as_bytes().into()),
+                prefix: split.prefix.as_bytes().into(),
+                parts: parts.into(),
+                suffix: split.suffix.map(|suffix| suffix.as_bytes().into()),
             });
         }
         if states(&all_parts) > WILDCARD_STATES_MAX {
@@ -150,7 +169,9 @@ impl Sequences {
         let automaton = builder.match_kind(MatchKind::Standard).build(&all_parts);
         Some(Self {
             automaton: automaton.ok()?,
-            begin_with,
+            begin_at_part,
+            begin_at_prefix: EndTexts(prefixes.into_iter().collect()),
+            begin_at_suffix: EndTexts(suffixes.into_iter().collect()),
             any,
             patterns,
         })
@@ -168,10 +189,12 @@ impl Sequences {
             texts.saturating_add(parts).saturating_add(own)
         });
         let of_part = size_of::<Vec<u32>>() + size_of::<PartProgress>();
-        self.begin_with
+        self.begin_at_part
             .len()
             .saturating_mul(of_part)
             .saturating_add(self.automaton.memory_usage())
+            .saturating_add(self.begin_at_prefix.bytes())
+            .saturating_add(self.begin_at_suffix.bytes())
             .saturating_add(of_patterns.sum())
     }
 
@@ -179,7 +202,7 @@ impl Sequences {
     /// still wanted.
     fn search(&self, text: &[u8], steps: &StepBudget, found: &mut dyn FnMut(u32) -> u32) {
         PROGRESS.with_borrow_mut(|progress| {
-            progress.begin(self.begin_with.len(), self.patterns.len());
+            progress.begin(self.begin_at_part.len(), self.patterns.len());
             let search = Search {
                 sequences: self,
                 progress,
@@ -216,6 +239,75 @@ impl fmt::Debug for Sequences {
     }
 }
 
+// === impl Split ===
+
+impl<'p> Split<'p> {
+    fn of(text: &'p str) -> Self {
+        let Some((prefix, rest)) = text.split_once('*') else {
+            return Self {
+                prefix: text,
+                parts: Vec::new(),
+                suffix: None,
+            };
+        };
+        let (between, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
+        let parts = between.split('*').filter(|part| !part.is_empty());
+        Self {
+            prefix,
+            parts: parts.collect(),
+            suffix: Some(suffix),
+        }
+    }
+
+    /// Where it may begin.
+    fn triggers(&self) -> impl Iterator<Item = Trigger<'p>> {
+        let text = |text: &&str| !text.is_empty();
+        let prefix = Some(self.prefix).filter(text).map(Trigger::Prefix);
+        let suffix = self.suffix.filter(text).map(Trigger::Suffix);
+        let part = self.parts.first().copied().map(Trigger::Part);
+        [prefix, suffix, part].into_iter().flatten()
+    }
+}
+
+// === impl EndTexts ===
+
+impl EndTexts {
+    /// Calls `found` with the patterns of each text that begins these bytes. Each byte takes as
+    /// many steps as the search for it among the texts that have all bytes before it.
+    fn each<'b>(
+        &self,
+        bytes: impl Iterator<Item = &'b u8>,
+        steps: &StepBudget,
+        mut found: impl FnMut(&[u32]),
+    ) {
+        let mut left = self.0.as_slice();
+        for (at, byte) in bytes.enumerate() {
+            if left.is_empty() || steps.is_exhausted() {
+                return;
+            }
+            steps.spend(left.len().ilog2() as usize + 1);
+            let begin = left.partition_point(|(text, _)| text.get(at) < Some(byte));
+            let end = left.partition_point(|(text, _)| text.get(at) <= Some(byte));
+            left = left.get(begin..end).unwrap_or_default();
+            if let Some((text, patterns)) = left.first()
+                && text.len() == at.saturating_add(1)
+            {
+                steps.spend(patterns.len());
+                found(patterns);
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = self.0.iter().map(|(text, _)| text.len());
+        let own = self
+            .0
+            .len()
+            .saturating_mul(size_of::<(Box<[u8]>, Vec<u32>)>());
+        texts.fold(own, usize::saturating_add)
+    }
+}
+
 // === impl Progress ===
 
 impl Progress {
@@ -246,16 +338,20 @@ impl Progress {
 
 impl Search<'_> {
     fn run(mut self, steps: &StepBudget, found: &mut dyn FnMut(u32) -> u32) {
-        steps.spend(self.text.len().saturating_add(1));
-        let sequences = self.sequences;
-        for pattern in &sequences.any {
-            self.wait_for(*pattern, 0, 0, found);
+        let (sequences, text) = (self.sequences, self.text);
+        steps.spend(1);
+        self.begin(&sequences.any, found);
+        let prefixes = &sequences.begin_at_prefix;
+        prefixes.each(text.iter(), steps, |begun| self.begin(begun, found));
+        let suffixes = &sequences.begin_at_suffix;
+        suffixes.each(text.iter().rev(), steps, |begun| self.begin(begun, found));
+        if sequences.begin_at_part.is_empty() {
+            return;
         }
+        steps.spend(text.len());
         let mut state = OverlappingState::start();
         while !steps.is_exhausted() && self.below > 0 {
-            let searched = sequences
-                .automaton
-                .try_find_overlapping(self.text, &mut state);
+            let searched = sequences.automaton.try_find_overlapping(text, &mut state);
             let Some(occurrence) = searched.ok().and_then(|()| state.get_match()) else {
                 return;
             };
@@ -265,6 +361,18 @@ impl Search<'_> {
                 found,
             );
             steps.spend(looked_at.unwrap_or_default().saturating_add(1));
+        }
+    }
+
+    /// Begins those of these patterns whose prefix the value has.
+    fn begin(&mut self, patterns: &[u32], found: &mut dyn FnMut(u32) -> u32) {
+        for pattern in patterns {
+            let sequence = self.sequences.patterns.get(*pattern as usize);
+            if let Some(Sequence { prefix, .. }) = sequence
+                && self.text.starts_with(prefix)
+            {
+                self.wait_for(*pattern, 0, prefix.len(), found);
+            }
         }
     }
 
@@ -291,17 +399,16 @@ impl Search<'_> {
             }
         }
         if begins {
-            for &pattern in self.sequences.begin_with.get(number as usize)? {
+            for &pattern in self.sequences.begin_at_part.get(number as usize)? {
                 looked_at = looked_at.saturating_add(1);
-                let Sequence { prefix, parts, .. } =
-                    self.sequences.patterns.get(pattern as usize)?;
+                let Sequence { prefix, .. } = self.sequences.patterns.get(pattern as usize)?;
                 if pattern >= self.below {
                     break;
                 }
                 if !self.text.starts_with(prefix) {
                     continue;
                 }
-                if prefix.len() <= start && !parts.is_empty() {
+                if prefix.len() <= start {
                     self.wait_for(pattern, 1, end, found);
                 } else {
                     self.wait_for(pattern, 0, prefix.len(), found);
@@ -420,6 +527,45 @@ mod tests {
             }
         }
         assert!(matches > 5_000, "{matches}: patterns meet values");
+    }
+
+    #[test]
+    fn patterns_that_share_an_end_or_a_part_take_steps_by_the_value_and_not_by_their_number() {
+        for form in [
+            "tenant-*-{n}",
+            "{n}-*-tenant",
+            "*part*-{n}",
+            "{n}-*part*",
+            "tenant-*part*-{n}",
+            "{n}-*part*-tenant",
+            "{n}*",
+            "*{n}",
+        ] {
+            for count in [50, 5_000] {
+                let pattern = |n: usize| form.replace("{n}", &format!("{n:05}"));
+                let patterns: Vec<String> = (0..count).map(pattern).collect();
+                let texts: Vec<&str> = patterns.iter().map(String::as_str).collect();
+                let sequences = Sequences::new(&texts).unwrap();
+                let last = count - 1;
+                for between in [
+                    "a",
+                    "part",
+                    &"part".repeat(500),
+                    &"00049-tenant".repeat(100),
+                ] {
+                    let value = pattern(last).replace('*', between);
+                    let steps = StepBudget::unlimited();
+                    let found = sequences.first_match(value.as_bytes(), &steps);
+                    assert_eq!(found, Some(last), "{value}");
+                    // A byte, the occurrences of parts, and the search of an end.
+                    let (taken, bytes) = (u64::MAX - steps.remaining(), value.len() as u64);
+                    assert!(
+                        taken <= 2 * bytes + 200,
+                        "{form} {count}: {taken} of {bytes}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]
