@@ -10,6 +10,10 @@
     clippy::indexing_slicing
 )]
 
+use std::alloc::System;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
 mod chart;
 mod envoy;
 mod guides;
@@ -21,3 +25,7 @@ mod redis;
 mod reference_variables;
 mod telemetry;
 mod twin;
+
+/// Counts the bytes of the heap, for tests of what a service in their process takes.
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -72,7 +72,11 @@ async fn shared(url: &str, more: &[&str]) -> (Tollgate, Client) {
 
 /// A replica in this process that is connected to its store. The test sets its clock.
 async fn in_process(rules: &str, redis: &RedisServer, more: &[&str]) -> Service {
-    let service = Service::start(rules, &patient(&redis.url(), more)).await;
+    connected(Service::start(rules, &patient(&redis.url(), more)).await).await
+}
+
+/// Waits until the store of this service decides.
+async fn connected(service: Service) -> Service {
     until_async("the store decides", async || {
         // When a failed probe is sent again is a matter of this clock.
         service.clock.advance_us(10_000);
