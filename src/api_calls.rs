@@ -1,15 +1,18 @@
 //! Calls of tollgate's API as messages, and what the pipeline carries out for each: for gRPC, for
 //! the JSON of `/v1`, and in part for Kuadrant's API.
 //!
-//! What it deliberately does not do: decode messages (`grpc`, `admin::v1`), or check bounds
-//! (`pipeline`).
+//! A call with several faults names the same one in both: first a field that cannot have its value,
+//! then a field that is missing, in the order of the fields.
+//!
+//! What it deliberately does not do: decode messages (`grpc`, `admin::v1`), or check the bounds of
+//! requests (`pipeline`).
 
 use std::num::NonZeroU32;
 
 use prost_types::Duration;
-use tollgate_limiter::{Entry, Hits, OnExpiry, Otherwise, Request};
+use tollgate_limiter::{EXPIRY_MS_MAX, Entry, Hits, OnExpiry, Otherwise, Request};
 
-use crate::pipeline::{ApiStep, new_reservation_id};
+use crate::pipeline::{API_HITS_MAX, ApiStep, new_reservation_id};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::call::Call;
 
@@ -36,6 +39,7 @@ pub(crate) enum Fault {
     ManyNanos,
     NoHits,
     HitsOfSome,
+    TooManyHits,
     UnknownOnExpiry,
 }
 
@@ -98,6 +102,7 @@ impl Fault {
                 "is missing; send hits for the call or for every descriptor, or for none \
                  to reserve what the rules say",
             ),
+            Self::TooManyHits => both("is more than 9007199254740991; send less at once"),
             Self::UnknownOnExpiry => (
                 "is unknown; send ON_EXPIRY_CHARGE or ON_EXPIRY_RELEASE",
                 r#"is unknown; write "charge" or "release""#,
@@ -147,45 +152,53 @@ pub(crate) fn descriptors_of(call: &Call) -> &[proto::Descriptor] {
 /// The request and the step of a call.
 pub(crate) fn read(call: &Call) -> Result<(Request<'_>, ApiStep<'_>), InvalidField> {
     let id = id_of(call).as_bytes();
+    let has_id = || match id {
+        [] => Err(Fault::NoReservation.at("reservation")),
+        _ => Ok(()),
+    };
     match call {
         Call::Check(call) => Ok((checked(call)?, ApiStep::Check)),
         Call::Peek(call) => Ok((checked(call)?, ApiStep::Peek)),
         Call::Reserve(call) => {
+            let request = request(&call.domain, &call.descriptors, |own| {
+                own.or(call.hits).unwrap_or(0)
+            })?;
+            let on_expiry = on_expiry(call.on_expiry)?;
             let has_hits = has_hits(call.hits, &call.descriptors);
             if !has_hits && call.descriptors.iter().any(|one| one.hits.is_some()) {
                 return Err(Fault::HitsOfSome.at("hits"));
             }
-            let request = request(&call.domain, &call.descriptors, |own| {
-                own.or(call.hits).unwrap_or(0)
-            })?;
-            let expires_ms = call.expires.as_ref().map(expires).transpose()?;
+            has_id()?;
             let step = ApiStep::Reserve {
                 id,
-                expires_ms,
-                on_expiry: on_expiry(call.on_expiry)?,
+                expires_ms: call.expires.as_ref().map(expires).transpose()?,
+                on_expiry,
                 uses_rule_amount: !has_hits,
             };
             Ok((request, step))
         }
         Call::Extend(call) => {
             let request = request(&call.domain, &call.descriptors, |_| 0)?;
+            has_id()?;
             let until = call.expires.as_ref();
             let until = until.ok_or_else(|| Fault::NoExpiry.at("expires"))?;
             let expires_ms = expires(until)?;
             Ok((request, ApiStep::Extend { id, expires_ms }))
         }
         Call::Commit(call) => {
-            if !has_hits(call.hits, &call.descriptors) {
-                return Err(Fault::NoHits.at("hits"));
-            }
             let request = request(&call.domain, &call.descriptors, |own| {
                 own.or(call.hits).unwrap_or(0)
             })?;
+            if !has_hits(call.hits, &call.descriptors) {
+                return Err(Fault::NoHits.at("hits"));
+            }
+            has_id()?;
             let otherwise = Otherwise::Unknown;
             Ok((request, ApiStep::Commit { id, otherwise }))
         }
         Call::Release(call) => {
             let request = request(&call.domain, &call.descriptors, |_| 0)?;
+            has_id()?;
             Ok((request, ApiStep::Release { id }))
         }
     }
@@ -217,6 +230,9 @@ fn request<'c>(
         if let Some(at) = entries.position(|entry| entry.key.is_empty()) {
             return Err(Fault::NoKey.at(format!("descriptors[{position}].entries[{at}].key")));
         }
+    }
+    if descriptors.iter().any(|one| hits(one.hits) > API_HITS_MAX) {
+        return Err(Fault::TooManyHits.at("hits"));
     }
     let descriptors = descriptors.iter().map(|descriptor| {
         let entries = descriptor.entries.iter();
@@ -254,7 +270,7 @@ fn expires(sent: &Duration) -> Result<NonZeroU32, InvalidField> {
     expiry_ms(sent).map_err(|fault| fault.at("expires"))
 }
 
-/// An expiry, rounded up to milliseconds. Longer ones than a day are for the pipeline to refuse.
+/// An expiry of at most a day, rounded up to milliseconds.
 pub(crate) fn expiry_ms(sent: &Duration) -> Result<NonZeroU32, Fault> {
     let (Ok(seconds), Ok(nanos)) = (u64::try_from(sent.seconds), u64::try_from(sent.nanos)) else {
         return Err(Fault::NegativeExpiry);
@@ -265,8 +281,12 @@ pub(crate) fn expiry_ms(sent: &Duration) -> Result<NonZeroU32, Fault> {
     let ms = seconds
         .saturating_mul(1_000)
         .saturating_add(nanos.div_ceil(1_000_000));
-    let ms = u32::try_from(ms).unwrap_or(u32::MAX);
-    NonZeroU32::new(ms).ok_or(Fault::ExpiryOfNoTime)
+    let ms = u32::try_from(ms).ok().and_then(NonZeroU32::new);
+    match ms {
+        Some(ms) if ms.get() <= EXPIRY_MS_MAX => Ok(ms),
+        None if (seconds, nanos) == (0, 0) => Err(Fault::ExpiryOfNoTime),
+        _ => Err(Fault::ExpiryTooLong),
+    }
 }
 
 fn on_expiry(sent: i32) -> Result<Option<OnExpiry>, InvalidField> {
@@ -289,8 +309,7 @@ mod tests {
             (60, 0, 60_000),
             (0, 1, 1),
             (1, 500_000_001, 1_501),
-            (315_576_000_000, 0, u32::MAX),
-            (i64::MAX, 999_999_999, u32::MAX),
+            (86_400, 0, EXPIRY_MS_MAX),
         ] {
             let read = expiry_ms(&sent(seconds, nanos)).map(NonZeroU32::get);
             assert_eq!(read, Ok(ms), "{seconds} {nanos}");
@@ -301,6 +320,9 @@ mod tests {
             (i64::MIN, i32::MIN),
             (0, 0),
             (1, i32::MAX),
+            (86_400, 1),
+            (315_576_000_000, 0),
+            (i64::MAX, 999_999_999),
         ] {
             assert!(
                 expiry_ms(&sent(seconds, nanos)).is_err(),

@@ -52,10 +52,9 @@ pub(crate) const SHOULD_RATE_LIMIT: &str =
 /// What the content type of a call is, up to parameters.
 const CONTENT_TYPES: [&[u8]; 2] = [b"application/grpc", b"application/grpc+proto"];
 
-/// Streaming methods of one service.
-pub(crate) struct StreamingMethods {
-    /// What their paths start with.
-    pub(crate) path_prefix: &'static str,
+/// A streaming method.
+pub(crate) struct StreamingMethod {
+    pub(crate) path: &'static str,
     /// Whether requests stream as well as responses.
     pub(crate) requests_stream: bool,
 }
@@ -77,7 +76,7 @@ struct CallBounds {
     pipeline: Arc<Pipeline>,
     metrics: Arc<Metrics>,
     /// The methods that stream, by path.
-    streaming: fn(path: &str) -> Option<&'static StreamingMethods>,
+    streaming: fn(path: &str) -> Option<&'static StreamingMethod>,
     streaming_calls: Arc<Semaphore>,
     streaming_calls_max: usize,
 }
@@ -109,7 +108,7 @@ pub(super) fn layered(
     pipeline: &Arc<Pipeline>,
     settings: &Settings,
     metrics: &Arc<Metrics>,
-    streaming: fn(path: &str) -> Option<&'static StreamingMethods>,
+    streaming: fn(path: &str) -> Option<&'static StreamingMethod>,
 ) -> Routes {
     let streaming_calls_max = settings.connections.streaming_calls_max;
     let bounds = Arc::new(CallBounds {
@@ -133,7 +132,7 @@ async fn within_bounds(
     }
     let streaming = (bounds.streaming)(request.uri().path());
     let is_sized = request.uri().path() == SHOULD_RATE_LIMIT;
-    let is_unary = streaming.is_none_or(|methods| !methods.requests_stream);
+    let is_unary = streaming.is_none_or(|method| !method.requests_stream);
     let request = request.map(|body| {
         Body::new(CallBody {
             body,

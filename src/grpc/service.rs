@@ -9,7 +9,7 @@ use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::grpc::layers::StreamingMethods;
+use crate::grpc::layers::StreamingMethod;
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
 use crate::quota::registry::QuotaRegistry;
@@ -18,7 +18,7 @@ use crate::settings::Settings;
 /// One gRPC service. Each is a file in `services`, and a line in its table.
 pub(crate) struct GrpcService {
     /// Methods whose calls stay open as long as the client likes. They are bounded in number.
-    pub(crate) streaming: &'static [StreamingMethods],
+    pub(crate) streaming: &'static [StreamingMethod],
     /// Adds the service to the routes.
     pub(crate) add: fn(Routes, &ServiceContext<'_>) -> Result<Routes, StartError>,
 }

@@ -25,7 +25,7 @@ use prost::Message as _;
 use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
-use tollgate_limiter::{Code, EXPIRY_MS_MAX};
+use tollgate_limiter::Code;
 
 use self::answers::{CallFailure, ErrorCode, OneAnswer, TaggedAnswer};
 use super::AdminState;
@@ -33,9 +33,9 @@ use super::http::{self, BodyFault, NO_MEMORY};
 use super::json::JsonService;
 use super::query::{JSON_HEADERS, json_response};
 use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
-use crate::api_calls::{self, Fault, InvalidField};
+use crate::api_calls;
 use crate::metrics::Counter;
-use crate::pipeline::{API_CALLS_MAX, ApiError, ApiRequest, ApiStep, Pipeline};
+use crate::pipeline::{API_CALLS_MAX, ApiError, ApiRequest, Pipeline};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::call::Call;
 use crate::protobuf_json::{FieldDescriptor, MessageDescriptor};
@@ -325,7 +325,7 @@ impl Endpoints {
         let call = proto::Call::decode(&*message).map_err(internal)?.call;
         let mut call = call.ok_or_else(|| internal("the body is no call"))?;
         api_calls::fill_id(&mut call).map_err(internal)?;
-        let (request, step) = read(&call).map_err(|invalid| {
+        let (request, step) = api_calls::read(&call).map_err(|invalid| {
             let at = body::field_path(path, &invalid.path);
             CallFailure::invalid(format!("{at} {}", invalid.fault.json_text()))
         })?;
@@ -385,28 +385,6 @@ impl Endpoints {
         }
         written.extend_from_slice(BATCH_END);
         Ok(written)
-    }
-}
-
-/// The request and the step of a call. The pipeline would refuse the last two faults as well, with
-/// other texts.
-fn read(call: &Call) -> Result<(tollgate_limiter::Request<'_>, ApiStep<'_>), InvalidField> {
-    let (request, step) = api_calls::read(call)?;
-    let has_id = !matches!(call, Call::Check(_) | Call::Peek(_));
-    if has_id && api_calls::id_of(call).is_empty() {
-        return Err(Fault::NoReservation.at("reservation"));
-    }
-    match step {
-        ApiStep::Reserve {
-            expires_ms: Some(ms),
-            ..
-        }
-        | ApiStep::Extend { expires_ms: ms, .. }
-            if ms.get() > EXPIRY_MS_MAX =>
-        {
-            Err(Fault::ExpiryTooLong.at("expires"))
-        }
-        _ => Ok((request, step)),
     }
 }
 

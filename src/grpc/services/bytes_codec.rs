@@ -66,6 +66,16 @@ where
     })
 }
 
+/// Methods that no service has, as a service.
+pub(super) fn unknown_method()
+-> impl Service<Request, Response = Response, Error = Infallible, Future: Send>
++ Clone
++ Send
++ Sync
++ 'static {
+    service_fn(async |_: Request| Ok(Status::unimplemented("").into_http()))
+}
+
 /// Methods whose requests may be compressed.
 fn bytes_methods(message_size_max: usize) -> Grpc<BytesCodec> {
     let mut accepted = EnabledCompressionEncodings::default();

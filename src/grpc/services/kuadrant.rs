@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use prost::Message as _;
-use tollgate_limiter::{Code, EXPIRY_MS_MAX, Otherwise, Request as LimiterRequest};
+use tollgate_limiter::{Code, Otherwise, Request as LimiterRequest};
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
 use super::api_call::{Caller, api_status, field_status, internal, invalid_field};
-use crate::api_calls::{Fault, expiry_ms, limiter_request};
+use crate::api_calls::{expiry_ms, limiter_request};
 use crate::grpc::service::GrpcService;
 use crate::pipeline::{
     API_HITS_MAX, ApiAnswer, ApiRequest, ApiStep, Pipeline, RESERVATION_ID_BYTES_MAX,
@@ -137,10 +137,6 @@ impl RateLimitService for KuadrantCalls {
         let ttl = call.ttl.as_ref();
         let ttl = ttl.filter(|ttl| (ttl.seconds, ttl.nanos) != (0, 0));
         let expires_ms = ttl.map(expiry_ms).transpose();
-        let expires_ms = match expires_ms {
-            Ok(Some(ms)) if ms.get() > EXPIRY_MS_MAX => Err(Fault::ExpiryTooLong),
-            expires_ms => expires_ms,
-        };
         let expires_ms = expires_ms.map_err(|fault| field_status(fault.at("ttl")))?;
         let id = new_reservation_id().map_err(internal)?;
         let step = ApiStep::Reserve {

@@ -16,9 +16,10 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 use tonic_reflection::server::Builder;
 
+use self::bytes_codec::unknown_method;
 #[cfg(fuzzing)]
 pub use self::quota_fuzz::withstand_quota_reports;
-use crate::grpc::layers::{StreamingMethods, layered};
+use crate::grpc::layers::{StreamingMethod, layered};
 use crate::grpc::service::{GrpcService, ServiceContext, StartError};
 use crate::proto::PUBLISHED_DESCRIPTORS;
 
@@ -37,8 +38,8 @@ const NAME_BYTES_MAX: usize = 16 * 1024;
 
 /// `grpc.health.v1.Health`, for the whole server and for the rate limit service.
 const HEALTH: GrpcService = GrpcService {
-    streaming: &[StreamingMethods {
-        path_prefix: "/grpc.health.v1.Health/Watch",
+    streaming: &[StreamingMethod {
+        path: "/grpc.health.v1.Health/Watch",
         requests_stream: false,
     }],
     add: |routes, context| {
@@ -53,10 +54,16 @@ const HEALTH: GrpcService = GrpcService {
 /// `grpc.reflection`, in both of its versions: tools such as grpcurl read the services from it, and
 /// older ones use the alpha.
 const REFLECTION: GrpcService = GrpcService {
-    streaming: &[StreamingMethods {
-        path_prefix: "/grpc.reflection.",
-        requests_stream: true,
-    }],
+    streaming: &[
+        StreamingMethod {
+            path: "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            requests_stream: true,
+        },
+        StreamingMethod {
+            path: "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+            requests_stream: true,
+        },
+    ],
     add: |routes, _| {
         let v1 = published()
             .build_v1()?
@@ -88,24 +95,26 @@ pub(crate) fn routes(context: &ServiceContext<'_>) -> Result<Routes, StartError>
     for service in SERVICES {
         routes = (service.add)(routes, context)?;
     }
+    let fallback = unknown_method();
+    let routes = routes.into_axum_router().fallback_service(fallback).into();
     let (pipeline, settings, metrics) = (context.pipeline, context.settings, context.metrics);
-    Ok(layered(routes, pipeline, settings, metrics, streaming_methods).prepare())
+    Ok(layered(routes, pipeline, settings, metrics, streaming_method).prepare())
 }
 
-/// Whether a path is one of a streaming method.
+/// Whether a path is that of a streaming method.
 pub(crate) fn is_streaming(path: &str) -> bool {
-    streaming_methods(path).is_some()
+    streaming_method(path).is_some()
 }
 
-/// Whether a path is one of a method whose requests stream: their bodies may go on as long as the
+/// Whether a path is that of a method whose requests stream: their bodies may go on as long as the
 /// client likes.
 pub(crate) fn is_client_streaming(path: &[u8]) -> bool {
-    let methods = std::str::from_utf8(path).ok().and_then(streaming_methods);
-    methods.is_some_and(|methods| methods.requests_stream)
+    let method = std::str::from_utf8(path).ok().and_then(streaming_method);
+    method.is_some_and(|method| method.requests_stream)
 }
 
-/// The streaming methods that a path is one of.
-fn streaming_methods(path: &str) -> Option<&'static StreamingMethods> {
+/// The streaming method of this path.
+fn streaming_method(path: &str) -> Option<&'static StreamingMethod> {
     let mut methods = SERVICES.iter().flat_map(|service| service.streaming);
-    methods.find(|methods| path.starts_with(methods.path_prefix))
+    methods.find(|method| method.path == path)
 }

@@ -15,6 +15,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
+use super::raw::{Raw, question};
 use super::service;
 use crate::service::{flags, until_metric};
 
@@ -102,6 +103,36 @@ async fn streaming_calls_beyond_a_bound_are_refused_on_their_own_stream() {
     until_open(&service, 2).await;
     drop((of_second, reflection, second));
     until_open(&service, 0).await;
+}
+
+#[tokio::test]
+async fn an_unknown_method_is_unimplemented_at_the_bound_of_streaming_calls() {
+    let service = service(&flags("--streaming-calls-max 1")).await;
+    let channel = channel(service.grpc).await;
+    let _watching = watch(&channel).await.unwrap();
+    let mut raw = Raw::connect(service.grpc).await;
+    let body = [question(&request("d", vec![hits("many", "x", 1)]))];
+    for path in [
+        "grpc.reflection.v2.ServerReflection/ServerReflectionInfo",
+        "grpc.reflection.v1.ServerReflection/Other",
+        "grpc.reflection.v1alpha.ServerReflection/Other",
+        "grpc.health.v1.Health/Watching",
+        "tollgate.v1.RateLimits/Streams",
+        "envoy.service.rate_limit_quota.v3.RateLimitQuotaService/Other",
+        "envoy.service.ratelimit.v3.RateLimitService/Other",
+    ] {
+        let head = http::Request::post(format!("http://test/{path}"));
+        let head = head.header("content-type", "application/grpc").body(());
+        let seen = raw.make(head.unwrap(), &body).await;
+        assert_eq!(seen.grpc_status(), Some("12"), "{path}: {seen:?}");
+        let mut names = seen.headers.iter().map(|(name, _)| name.as_str());
+        assert!(
+            names.all(|name| name != "content-length"),
+            "{path}: {seen:?}"
+        );
+    }
+    assert_eq!(refused(&service, "process"), 0);
+    is_refused(watch(&channel).await, "--streaming-calls-max");
 }
 
 #[tokio::test]

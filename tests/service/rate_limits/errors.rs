@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use prost::Message as _;
+use serde_json::{Value, json};
 use tollgate::proto::kuadrant::service::ratelimit::v1 as kuadrant;
+use tollgate::proto::tollgate::v1::answer::Answer;
 use tollgate::proto::tollgate::v1::{
-    BatchRequest, Call, CheckRequest, ExtendRequest, ReserveRequest,
+    BatchRequest, Call, CheckRequest, CommitRequest, ExtendRequest, ReleaseRequest, ReserveRequest,
+    call as tagged,
 };
 use tollgate_test_support::grpc_client::descriptor as envoy_descriptor;
 use tollgate_test_support::in_process::Service;
@@ -16,6 +19,7 @@ use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
 use super::{RULES, check, client, commit, descriptor, left, reserve};
+use crate::service::api::{body, post};
 use crate::service::grpc::raw::{Raw, frame};
 
 /// Code, reason and field of an error. Its domain is `tollgate`.
@@ -124,6 +128,118 @@ async fn a_field_that_is_invalid_is_named() {
         field("calls")
     );
     assert_eq!(left(&service, "user").await, 1_000);
+}
+
+/// A call as a message, from its JSON.
+fn message(call: &str, body: &Value) -> tagged::Call {
+    let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
+    let domain = text("domain");
+    let descriptors = body["descriptors"].as_array().into_iter().flatten();
+    let descriptors = descriptors.map(|_| {
+        let key = body["descriptors"][0]["entries"][0]["key"].as_str();
+        descriptor(key.unwrap_or_default(), "ann")
+    });
+    let descriptors = descriptors.collect();
+    let (reservation, hits) = (text("reservation"), body["hits"].as_u64());
+    let expires = body["expires"].as_str();
+    let expires = expires.map(|text| prost_types::Duration {
+        seconds: text.trim_end_matches('s').parse().unwrap(),
+        nanos: 0,
+    });
+    match call {
+        "reserve" => tagged::Call::Reserve(ReserveRequest {
+            domain,
+            descriptors,
+            hits,
+            reservation,
+            expires,
+            on_expiry: 0,
+        }),
+        "extend" => tagged::Call::Extend(ExtendRequest {
+            domain,
+            descriptors,
+            reservation,
+            expires,
+        }),
+        "commit" => tagged::Call::Commit(CommitRequest {
+            domain,
+            descriptors,
+            reservation,
+            hits,
+        }),
+        _ => tagged::Call::Release(ReleaseRequest {
+            domain,
+            descriptors,
+            reservation,
+        }),
+    }
+}
+
+#[tokio::test]
+async fn of_two_faults_both_protocols_name_the_same_one() {
+    let service = Service::start(RULES, &[]).await;
+    let mut client = client(&service).await;
+    let no_key = json!([{"entries": [{"key": "", "value": "ann"}]}]);
+    let faults = [
+        ("domain", json!("")),
+        ("descriptors", json!([])),
+        ("descriptors", no_key),
+        ("hits", json!(1_u64 << 60)),
+        ("hits", Value::Null),
+        ("reservation", json!("")),
+        ("reservation", json!("r".repeat(300))),
+        ("expires", Value::Null),
+        ("expires", json!("0s")),
+        ("expires", json!("-1s")),
+        ("expires", json!("86401s")),
+    ];
+    let mut refused = 0;
+    for (call, fields) in [
+        ("reserve", &["hits", "reservation", "expires"][..]),
+        ("extend", &["reservation", "expires"]),
+        ("commit", &["hits", "reservation"]),
+        ("release", &["reservation"]),
+    ] {
+        let has = |name: &str| ["domain", "descriptors"].contains(&name) || fields.contains(&name);
+        let own: Vec<_> = faults.iter().filter(|(name, _)| has(name)).collect();
+        for (first, second) in own
+            .iter()
+            .flat_map(|one| own.iter().map(move |two| (one, two)))
+        {
+            let mut body = body("user", "ann", json!({}));
+            for (name, value) in [
+                ("hits", json!(1)),
+                ("reservation", json!("r")),
+                ("expires", json!("60s")),
+            ] {
+                if has(name) {
+                    body[name] = value;
+                }
+            }
+            for (name, value) in [first, second] {
+                body[*name] = value.clone();
+            }
+            let calls = vec![Call {
+                tag: 0,
+                call: Some(message(call, &body)),
+            }];
+            let answered = client.batch(BatchRequest { calls }).await.unwrap();
+            let by_grpc = match answered.into_inner().answers.remove(0).answer.unwrap() {
+                Answer::Failure(failure) => failure.message,
+                _ => String::new(),
+            };
+            let (_, answer) = post(service.http, call, &body).await;
+            let by_json = answer["error"]["message"].as_str().unwrap_or_default();
+            let field = |message: &str| message.split(' ').next().unwrap().to_owned();
+            assert_eq!(
+                field(&by_grpc),
+                field(by_json),
+                "{call} {body}: {by_grpc}; {by_json}"
+            );
+            refused += usize::from(!by_grpc.is_empty());
+        }
+    }
+    assert!(refused > 150, "{refused}");
 }
 
 #[tokio::test]

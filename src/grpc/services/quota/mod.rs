@@ -15,8 +15,6 @@ mod waiting_report;
 use std::future::{Ready, ready};
 use std::sync::{Arc, OnceLock};
 
-use axum::body::Body;
-use axum::routing::any;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -28,7 +26,7 @@ use self::exchange::{Assignments, Exchange};
 #[cfg(any(test, fuzzing))]
 pub(super) use self::waiting_report::WaitingReport;
 use super::bytes_codec::streaming_method;
-use crate::grpc::layers::StreamingMethods;
+use crate::grpc::layers::StreamingMethod;
 use crate::grpc::service::GrpcService;
 use crate::quota::registry::QuotaRegistry;
 
@@ -44,13 +42,10 @@ const ENCODED_WAITING_MAX: usize = 1;
 const METHOD: &str =
     "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 
-/// Any other method of the service.
-const UNKNOWN_METHOD: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/{*method}";
-
 /// Envoy's quota service.
 pub(super) const SERVICE: GrpcService = GrpcService {
-    streaming: &[StreamingMethods {
-        path_prefix: "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/",
+    streaming: &[StreamingMethod {
+        path: METHOD,
         requests_stream: true,
     }],
     add: |routes, context| {
@@ -59,13 +54,9 @@ pub(super) const SERVICE: GrpcService = GrpcService {
             thread: context.quota_thread.cloned(),
         };
         let message_size_max = context.settings.message_size_max;
-        let unknown = || async {
-            let status = Status::unimplemented("the quota service has no such method");
-            status.into_http::<Body>()
-        };
         let router = routes.into_axum_router();
         let router = router.route_service(METHOD, streaming_method(quotas, message_size_max));
-        Ok(router.route(UNKNOWN_METHOD, any(unknown)).into())
+        Ok(router.into())
     },
 };
 

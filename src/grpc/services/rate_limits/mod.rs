@@ -17,7 +17,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::carry_out::ApiCalls;
-use crate::grpc::layers::StreamingMethods;
+use crate::grpc::layers::StreamingMethod;
 use crate::grpc::service::GrpcService;
 use crate::grpc::services::api_call::internal;
 use crate::grpc::services::bytes_codec::{streaming_method, unary_method};
@@ -31,8 +31,8 @@ const STREAM: &str = "/tollgate.v1.RateLimits/Stream";
 
 /// tollgate's own API.
 pub(super) const SERVICE: GrpcService = GrpcService {
-    streaming: &[StreamingMethods {
-        path_prefix: STREAM,
+    streaming: &[StreamingMethod {
+        path: STREAM,
         requests_stream: true,
     }],
     add: |routes, context| {
