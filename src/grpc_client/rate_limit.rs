@@ -14,10 +14,11 @@ use tonic::transport::Channel;
 use crate::grpc_client::{
     ChannelError, ClientTls, ConnectionFailure, ErrorRecord, Reconnect, ServerEndpoint,
 };
-use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
-use crate::proto::envoy::service::ratelimit::v3 as rls;
-use crate::proto::envoy::service::ratelimit::v3::rate_limit_response as response;
+use crate::proto::envoy::extensions::common::ratelimit::v3::{
+    RateLimitDescriptor, rate_limit_descriptor,
+};
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::tls::{ClientFiles, TlsError};
 
 /// A client of the rate limit service.
@@ -36,52 +37,27 @@ struct Target {
     timeout: Duration,
 }
 
-/// A request.
-#[derive(Clone, Debug, Default)]
-pub struct CheckRequest {
-    /// The domain.
-    pub domain: String,
-    /// The entries of each descriptor, keys and values.
-    pub descriptors: Vec<Vec<(String, String)>>,
-    /// Hits of each descriptor; 0 takes none.
-    pub hits: u64,
-    /// Refund the hits instead of taking them.
-    pub refund: bool,
-}
-
-/// The response to a [`CheckRequest`].
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct CheckResponse {
-    /// Whether the request is within its limits.
-    pub allowed: bool,
-    /// One status a descriptor, in order.
-    pub statuses: Vec<DescriptorStatus>,
-}
-
-/// The status of one descriptor.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct DescriptorStatus {
-    /// Whether this descriptor is within its limit.
-    pub allowed: bool,
-    /// The limit, if one applies.
-    pub limit: Option<LimitStatus>,
-    /// Hits left; `u32::MAX` without a limit means unlimited.
-    pub remaining: u32,
-    /// Seconds until a retry may pass, or until the limit resets.
-    pub until_seconds: Option<i64>,
-}
-
-/// The limit of a status.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct LimitStatus {
-    /// Its name; may be empty.
-    pub name: String,
-    /// Requests per window.
-    pub requests_per_unit: u32,
-    /// The unit's name, in lower case.
-    pub unit: String,
-    /// How many units the window has.
-    pub unit_multiplier: u32,
+/// A request of descriptors, each of these entries, that takes `hits` of each or refunds them.
+pub fn check_request<'d>(
+    domain: &str,
+    descriptors: impl IntoIterator<Item = &'d [(String, String)]>,
+    (hits, is_refund): (u64, bool),
+) -> RateLimitRequest {
+    let entry = |(key, value): &(String, String)| rate_limit_descriptor::Entry {
+        key: key.clone().into(),
+        value: value.clone().into(),
+    };
+    let descriptors = descriptors.into_iter().map(|entries| RateLimitDescriptor {
+        entries: entries.iter().map(entry).collect(),
+        limit: None,
+        hits_addend: Some(hits),
+        is_negative_hits: is_refund,
+    });
+    RateLimitRequest {
+        domain: domain.to_owned().into(),
+        descriptors: descriptors.collect(),
+        hits_addend: 0,
+    }
 }
 
 /// Why there is no response.
@@ -182,11 +158,14 @@ impl RateLimitClient {
     /// # Errors
     ///
     /// When the service returns an error, the timeout passes, or the handshake fails after all.
-    pub async fn ask(&mut self, request: &CheckRequest) -> Result<CheckResponse, ClientError> {
+    pub async fn ask(
+        &mut self,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, ClientError> {
         // The timeout is not tonic's, whose status cannot be told from one of the service.
-        let call = self.rpc.should_rate_limit(request.message());
+        let call = self.rpc.should_rate_limit(request);
         let status = match tokio::time::timeout(self.target.timeout, call).await {
-            Ok(Ok(response)) => return Ok(CheckResponse::of(response.get_ref())),
+            Ok(Ok(response)) => return Ok(response.into_inner()),
             Ok(Err(status)) => status,
             Err(_) => return Err(self.target.deadline("answer from")),
         };
@@ -238,67 +217,5 @@ impl Target {
     fn handshake_error(&self, failure: ConnectionFailure) -> ClientError {
         let (what, advice) = failure.describe(&self.address, self.files.as_ref());
         ClientError::Handshake { what, advice }
-    }
-}
-
-// === impl CheckRequest ===
-
-impl CheckRequest {
-    fn message(&self) -> rls::RateLimitRequest {
-        let descriptors = self.descriptors.iter().map(|entries| {
-            let entries = entries
-                .iter()
-                .map(|(key, value)| common::rate_limit_descriptor::Entry {
-                    key: key.clone().into(),
-                    value: value.clone().into(),
-                });
-            common::RateLimitDescriptor {
-                entries: entries.collect(),
-                limit: None,
-                hits_addend: Some(self.hits),
-                is_negative_hits: self.refund,
-            }
-        });
-        rls::RateLimitRequest {
-            domain: self.domain.clone().into(),
-            descriptors: descriptors.collect(),
-            hits_addend: 0,
-        }
-    }
-}
-
-// === impl CheckResponse ===
-
-impl CheckResponse {
-    fn of(response: &rls::RateLimitResponse) -> Self {
-        Self {
-            allowed: response.overall_code() != response::Code::OverLimit,
-            statuses: response.statuses.iter().map(DescriptorStatus::of).collect(),
-        }
-    }
-}
-
-// === impl DescriptorStatus ===
-
-impl DescriptorStatus {
-    /// Whether a limit or an unlimited rule matched. These cannot be told apart when it is false:
-    /// an unknown domain, a descriptor without a rule, a rule without a limit, and a check that
-    /// the store did not decide while the failure policy was `allow`.
-    pub fn is_matched(&self) -> bool {
-        self.limit.is_some() || self.remaining == u32::MAX
-    }
-
-    fn of(status: &response::DescriptorStatus) -> Self {
-        Self {
-            allowed: status.code() != response::Code::OverLimit,
-            limit: status.current_limit.as_ref().map(|limit| LimitStatus {
-                name: limit.name.clone(),
-                requests_per_unit: limit.requests_per_unit,
-                unit: limit.unit().as_str_name().to_ascii_lowercase(),
-                unit_multiplier: limit.unit_multiplier.unwrap_or(1),
-            }),
-            remaining: status.limit_remaining,
-            until_seconds: status.duration_until_reset.map(|until| until.seconds),
-        }
     }
 }

@@ -11,7 +11,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use tollgate::grpc_client::ClientTls;
-use tollgate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
+use tollgate::grpc_client::rate_limit::{RateLimitClient, check_request};
+use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use tollgate::tls::ClientFiles;
 use tollgate_test_support::certificates::{Authority, Leaf, Secret, Validity};
 use tollgate_test_support::polling::PATIENCE;
@@ -412,12 +413,8 @@ async fn a_restarted_service_is_reconnected() {
         },
         name: Some(NAME.to_owned()),
     };
-    let question = CheckRequest {
-        domain: "d".to_owned(),
-        descriptors: vec![vec![("k".to_owned(), "a".to_owned())]],
-        hits: 1,
-        refund: false,
-    };
+    let entries = [("k".to_owned(), "a".to_owned())];
+    let question = || check_request("d", [&entries[..]], (1, false));
     for (mut running, tls) in [
         (serve(&secret, None), Some(tls)),
         (Tollgate::start(RULES, &[]), None),
@@ -426,16 +423,17 @@ async fn a_restarted_service_is_reconnected() {
         let mut client = RateLimitClient::connect(&address, tls, PATIENCE)
             .await
             .unwrap();
-        assert!(client.ask(&question).await.unwrap().allowed);
+        let answer = client.ask(question()).await.unwrap();
+        assert_eq!(answer.overall_code(), Code::Ok);
         running.signal("KILL");
         running.wait();
-        client.ask(&question).await.unwrap_err();
+        client.ask(question()).await.unwrap_err();
         running.start_again();
         // A broken connection may be noticed only by a request.
-        let mut asked = client.ask(&question).await;
+        let mut asked = client.ask(question()).await;
         if asked.is_err() {
-            asked = client.ask(&question).await;
+            asked = client.ask(question()).await;
         }
-        assert_eq!(asked.unwrap().statuses[0].remaining, 999);
+        assert_eq!(asked.unwrap().statuses[0].limit_remaining, 999);
     }
 }

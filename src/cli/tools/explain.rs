@@ -17,7 +17,7 @@ use super::arguments::{BY_TLS, DescriptorArgument, TlsOptions, load_rules, parse
 use super::rule_text::{entries_of, level_lines, rule_lines, table_line};
 use crate::app::{BucketName, BucketNames};
 use crate::cli::Exit;
-use crate::grpc_client::rate_limit::{CheckRequest, RateLimitClient};
+use crate::grpc_client::rate_limit::{RateLimitClient, check_request};
 use crate::settings::{DecisionSettings, NamingSettings, RulesSettings, nonzero_duration};
 
 /// Arguments of `explain`.
@@ -137,16 +137,11 @@ impl Explain {
         let Some(address) = &self.addr else {
             return Ok(Exit::Success);
         };
-        let question = CheckRequest {
-            domain: self.domain.clone(),
-            descriptors: vec![descriptor.to_vec()],
-            hits: 0,
-            refund: false,
-        };
+        let question = check_request(&self.domain, [descriptor], (0, false));
         let asked = super::admin::block_on(async {
             let ask = async {
                 let connected = RateLimitClient::connect(address, self.tls.tls(), self.timeout);
-                connected.await?.ask(&question).await
+                connected.await?.ask(question).await
             };
             Ok(ask.await)
         });

@@ -11,8 +11,10 @@ use serde_json::json;
 
 use super::arguments::{DescriptorArgument, TlsOptions, parse_descriptor};
 use crate::cli::Exit;
-use crate::grpc_client::rate_limit::{
-    CheckRequest, CheckResponse, ClientError, DescriptorStatus, LimitStatus, RateLimitClient,
+use crate::grpc_client::rate_limit::{ClientError, RateLimitClient, check_request};
+use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit,
 };
 use crate::settings::nonzero_duration;
 
@@ -96,19 +98,15 @@ impl Hit {
     }
 
     async fn send_requests(self) -> Result<Exit, ClientError> {
-        let descriptors = self.descriptors.iter();
-        let request = CheckRequest {
-            domain: self.domain.clone(),
-            descriptors: descriptors.map(|it| it.pairs.clone()).collect(),
-            hits: self.hits.count,
-            refund: self.refund(),
-        };
+        let descriptors = self.descriptors.iter().map(|it| it.pairs.as_slice());
+        let hits = (self.hits.count, self.refund());
+        let request = check_request(&self.domain, descriptors, hits);
         let tls = self.tls.tls();
         let mut client = RateLimitClient::connect(&self.address, tls, self.timeout).await?;
         let mut exit = Exit::Success;
         let mut warned = vec![false; self.descriptors.len()];
         for _ in 0..self.repeat {
-            let answer = client.ask(&request).await?;
+            let answer = client.ask(request.clone()).await?;
             if self.json {
                 print_line!("{}", self.json_line(&answer));
             } else {
@@ -126,38 +124,38 @@ impl Hit {
 
     /// The exit code of an answer. A missing limit comes first: without it the decision says
     /// nothing.
-    fn exit(&self, answer: &CheckResponse) -> Exit {
-        if self.expect_limit && !answer.statuses.iter().all(DescriptorStatus::is_matched) {
+    fn exit(&self, answer: &RateLimitResponse) -> Exit {
+        if self.expect_limit && !answer.statuses.iter().all(is_matched) {
             Exit::NoLimit
-        } else if answer.allowed || self.any_decision {
+        } else if is_allowed(answer.overall_code) || self.any_decision {
             Exit::Success
         } else {
             Exit::OverLimit
         }
     }
 
-    fn print(&self, answer: &CheckResponse) {
+    fn print(&self, answer: &RateLimitResponse) {
         let refund = match self.hits.count {
             _ if !self.refund() => String::new(),
             1 => "refund of 1 hit: ".to_owned(),
             count => format!("refund of {count} hits: "),
         };
         for (entries, status) in self.descriptors.iter().zip(&answer.statuses) {
-            let (word, words) = (status_word(status.allowed), describe_status(status));
+            let (word, words) = (status_word(status.code), describe_status(status));
             print_line!("{word:<10}  {}  {refund}{words}", entries.text);
         }
         if answer.statuses.len() > 1 {
-            print_line!("{:<10}  overall", status_word(answer.allowed));
+            print_line!("{:<10}  overall", status_word(answer.overall_code));
         }
     }
 
     /// Warns once of each descriptor without a limit. If another descriptor of the request has
     /// one, the domain is loaded.
-    fn warn_of_missing_limits(&self, answer: &CheckResponse, warned: &mut [bool]) {
-        let is_loaded = answer.statuses.iter().any(DescriptorStatus::is_matched);
+    fn warn_of_missing_limits(&self, answer: &RateLimitResponse, warned: &mut [bool]) {
+        let is_loaded = answer.statuses.iter().any(is_matched);
         let statuses = self.descriptors.iter().zip(&answer.statuses);
         for ((entries, status), warned) in statuses.zip(warned) {
-            if status.is_matched() || std::mem::replace(warned, true) {
+            if is_matched(status) || std::mem::replace(warned, true) {
                 continue;
             }
             let (domain, descriptor) = (&self.domain, &entries.text);
@@ -172,24 +170,24 @@ impl Hit {
         }
     }
 
-    fn json_line(&self, answer: &CheckResponse) -> serde_json::Value {
+    fn json_line(&self, answer: &RateLimitResponse) -> serde_json::Value {
         let statuses = self.descriptors.iter().zip(&answer.statuses);
         json!({
-            "allowed": answer.allowed,
+            "allowed": is_allowed(answer.overall_code),
             "hits": self.hits.count,
             "refund": self.refund(),
             "statuses": statuses.map(|(entries, status)| json!({
                 "descriptor": entries.text,
-                "allowed": status.allowed,
-                "matched": status.is_matched(),
-                "limit": status.limit.as_ref().map(|limit| json!({
+                "allowed": is_allowed(status.code),
+                "matched": is_matched(status),
+                "limit": status.current_limit.as_ref().map(|limit| json!({
                     "name": limit.name,
                     "requests_per_unit": limit.requests_per_unit,
-                    "unit": limit.unit,
-                    "unit_multiplier": limit.unit_multiplier,
+                    "unit": unit(limit),
+                    "unit_multiplier": limit.unit_multiplier.unwrap_or(1),
                 })),
-                "remaining": status.remaining,
-                "until_seconds": status.until_seconds,
+                "remaining": status.limit_remaining,
+                "until_seconds": until_seconds(status),
             })).collect::<Vec<_>>(),
         })
     }
@@ -221,25 +219,49 @@ pub(super) fn report_client_error(error: &ClientError) -> Exit {
     }
 }
 
-fn status_word(allowed: bool) -> &'static str {
-    if allowed { "OK" } else { "OVER LIMIT" }
+fn is_allowed(code: i32) -> bool {
+    code != i32::from(Code::OverLimit)
+}
+
+fn status_word(code: i32) -> &'static str {
+    if is_allowed(code) { "OK" } else { "OVER LIMIT" }
+}
+
+/// Whether a limit or an unlimited rule matched. When it is false, these look alike: an unknown
+/// domain, a descriptor without a rule, a rule without a limit, and a check that the store did not
+/// decide while the failure policy was `allow`.
+fn is_matched(status: &DescriptorStatus) -> bool {
+    status.current_limit.is_some() || status.limit_remaining == u32::MAX
+}
+
+/// Seconds until a retry may pass, or until the limit resets.
+fn until_seconds(status: &DescriptorStatus) -> Option<i64> {
+    status.duration_until_reset.map(|until| until.seconds)
+}
+
+/// The unit's name, in lower case.
+fn unit(limit: &RateLimit) -> String {
+    limit.unit().as_str_name().to_ascii_lowercase()
 }
 
 /// Remaining hits, limit and time until reset or retry.
 pub(super) fn describe_status(status: &DescriptorStatus) -> String {
-    let Some(limit) = &status.limit else {
-        return if status.is_matched() {
+    let Some(limit) = &status.current_limit else {
+        return if is_matched(status) {
             "unlimited".to_owned()
         } else {
             "no limit matched".to_owned()
         };
     };
-    let until = match (status.until_seconds.map(describe_seconds), status.allowed) {
+    let until = match (
+        until_seconds(status).map(describe_seconds),
+        is_allowed(status.code),
+    ) {
         (None, _) => String::new(),
         (Some(time), true) => format!(", resets in {time}"),
         (Some(time), false) => format!(", try again in {time}"),
     };
-    let (remaining, limit) = (status.remaining, describe_limit(limit));
+    let (remaining, limit) = (status.limit_remaining, describe_limit(limit));
     format!("{remaining} left of {limit}{until}")
 }
 
@@ -268,9 +290,9 @@ fn describe_seconds(seconds: i64) -> String {
 }
 
 /// `10 a minute`, `10 in 15 minutes`, `10 in flight`
-fn describe_limit(limit: &LimitStatus) -> String {
-    let (requests, unit) = (limit.requests_per_unit, &limit.unit);
-    match limit.unit_multiplier {
+fn describe_limit(limit: &RateLimit) -> String {
+    let (requests, unit) = (limit.requests_per_unit, unit(limit));
+    match limit.unit_multiplier.unwrap_or(1) {
         // Without a unit there is no window: a number of requests in flight.
         _ if unit == "unknown" => format!("{requests} in flight"),
         1 if unit == "hour" => format!("{requests} an hour"),
