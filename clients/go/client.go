@@ -21,13 +21,14 @@ type Client struct {
 	denials   *denialCache
 	local     *localBuckets
 	telemetry *telemetry
+	failures  *failureLog
 
 	closed    atomic.Bool
 	closeOnce sync.Once
 	closeErr  error
 }
 
-// New returns a client for the rules of a domain. It does not wait for the connection.
+// New returns a client for the rules of a domain. It connects in the background; see [Client.Ready].
 // It returns an error that is [ErrInvalidArgument] if an option can never be right.
 func New(domain string, opts ...Option) (*Client, error) {
 	o := defaultOptions()
@@ -53,6 +54,7 @@ func New(domain string, opts ...Option) (*Client, error) {
 		denials:   newDenialCache(o.denialCacheEntries, o.clock),
 		local:     newLocalBuckets(o.localPerSecond, o.localBurst, o.clock),
 		telemetry: telemetry,
+		failures:  newFailureLog(&o),
 	}
 	if o.batching {
 		client.stream = newCheckStream(conn)
@@ -111,7 +113,7 @@ func (c *Client) check(ctx context.Context, domain string, request CheckRequest)
 		return Decision{}, err
 	}
 	if failure != nil {
-		return c.decideOnError(domain, request.Descriptors, request.Hits, failure), nil
+		return c.decideOnError(ctx, domain, request.Descriptors, request.Hits, failure), nil
 	}
 	if cacheable && !decision.Allowed {
 		c.denials.remember(key, hits, decision)
@@ -226,8 +228,9 @@ func sameDeadline(caller, limited context.Context) bool {
 
 // decideOnError decides a check or a reservation that has no answer.
 func (c *Client) decideOnError(
-	domain string, descriptors []Descriptor, hits *int64, failure error,
+	ctx context.Context, domain string, descriptors []Descriptor, hits *int64, failure error,
 ) Decision {
+	c.failures.decided(ctx, failure)
 	switch c.options.onError {
 	case OnErrorDeny:
 		return Decision{Source: SourceDeny, Err: failure}

@@ -1,9 +1,11 @@
 package tollgate_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -274,5 +276,27 @@ func TestGeneratedCodeIsCurrent(t *testing.T) {
 		if string(got) != string(want) {
 			t.Errorf("internal/pb/%s is not current; run generate.sh", file)
 		}
+	}
+}
+
+func TestTheDefaultLoggerGetsTheWarning(t *testing.T) {
+	server := testkit.StartServer(t)
+	server.Script(always(unavailableReply))
+	client, err := tollgate.New("test", tollgate.WithAddresses(server.Address), tollgate.WithDeadline(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	var logged bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	defer slog.SetDefault(before)
+	if _, err := client.Check(t.Context(), tollgate.CheckRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	want := `level=WARN msg="tollgate: no answer from the service" addresses=` + server.Address +
+		` on_error=allow decisions=1 error="tollgate: check failed: Unavailable: scripted"`
+	if !strings.Contains(logged.String(), want) {
+		t.Errorf("%s, want %s", logged.String(), want)
 	}
 }

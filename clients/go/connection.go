@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -30,7 +31,7 @@ func connect(o *options) (*grpc.ClientConn, error) {
 	for i, address := range o.addresses {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {
-			return nil, fmt.Errorf("%w: address %q is not host:port: %w", ErrInvalidArgument, address, err)
+			return nil, fmt.Errorf("tollgate: splitting address %q: %w", address, err)
 		}
 		if o.tls != nil && o.tls.ServerName != "" {
 			host = o.tls.ServerName
@@ -74,6 +75,25 @@ func connect(o *options) (*grpc.ClientConn, error) {
 	}
 	conn.Connect()
 	return conn, nil
+}
+
+// Ready connects, and waits until an address is connected. A program that calls it at its start
+// spares its first check the time of the connection. It returns [ErrClosed], or the error of ctx if
+// that ends before.
+func (c *Client) Ready(ctx context.Context) error {
+	for {
+		state := c.conn.GetState()
+		switch state {
+		case connectivity.Ready:
+			return nil
+		case connectivity.Shutdown:
+			return ErrClosed
+		}
+		c.conn.Connect()
+		if !c.conn.WaitForStateChange(ctx, state) {
+			return ctx.Err()
+		}
+	}
 }
 
 // unary makes one call.

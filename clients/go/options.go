@@ -3,7 +3,10 @@ package tollgate
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
+	"log/slog"
+	"net/netip"
+	"regexp"
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -32,6 +35,20 @@ const (
 	OnErrorLocal
 )
 
+// String returns the name of the decision: allow, deny or local.
+func (o OnError) String() string {
+	switch o {
+	case OnErrorAllow:
+		return "allow"
+	case OnErrorDeny:
+		return "deny"
+	case OnErrorLocal:
+		return "local"
+	default:
+		return fmt.Sprintf("OnError(%d)", int(o))
+	}
+}
+
 // Clock returns the time since any fixed point. It never goes back.
 type Clock func() time.Duration
 
@@ -49,6 +66,7 @@ type options struct {
 	breakerOpen        time.Duration
 	denialCacheEntries int
 	clock              Clock
+	logger             *slog.Logger
 	batching           bool
 	httpProxy          bool
 	tracerProvider     trace.TracerProvider
@@ -130,7 +148,13 @@ func WithDenialCache(entries int) Option {
 	return func(o *options) { o.denialCacheEntries = entries }
 }
 
-// WithClock sets the source of time of the breaker, the denial cache and the local bucket.
+// WithLogger sets where the client logs that [OnError] decides: at the first decision, and then at
+// most once a minute. Default: [slog.Default].
+func WithLogger(logger *slog.Logger) Option {
+	return func(o *options) { o.logger = logger }
+}
+
+// WithClock sets the source of time of the breaker, the denial cache, the local bucket and the log.
 // Default: the monotonic clock.
 func WithClock(clock Clock) Option {
 	return func(o *options) { o.clock = clock }
@@ -168,7 +192,7 @@ func (o *options) validate(domain string) error {
 	case o.protocol != ProtocolTollgate && o.protocol != ProtocolEnvoy:
 		return invalid("protocol %d is unknown; use ProtocolTollgate or ProtocolEnvoy", o.protocol)
 	case o.onError < OnErrorAllow || o.onError > OnErrorLocal:
-		return invalid("on error %d is unknown; use OnErrorAllow, OnErrorDeny or OnErrorLocal", o.onError)
+		return invalid("on error %v is unknown; use OnErrorAllow, OnErrorDeny or OnErrorLocal", o.onError)
 	case o.deadline <= 0:
 		return invalid("deadline %v is not positive", o.deadline)
 	case o.keepaliveInterval <= 0 || o.keepaliveTimeout <= 0:
@@ -189,9 +213,26 @@ func (o *options) validate(domain string) error {
 		return invalid("batching needs ProtocolTollgate")
 	}
 	for _, address := range o.addresses {
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			return fmt.Errorf("%w: address %q is not host:port: %w", ErrInvalidArgument, address, err)
+		if !isAddress(address) {
+			return invalid(`address "%s" is invalid; write host:port, such as localhost:8081`, address)
 		}
 	}
 	return nil
+}
+
+// addressForm is host:port. Its groups are an IPv6 address and the port.
+var addressForm = regexp.MustCompile(`^(?:\[([0-9A-Fa-f:.]+)\]|[0-9A-Za-z._-]+):([0-9]{1,5})$`)
+
+func isAddress(text string) bool {
+	found := addressForm.FindStringSubmatch(text)
+	if found == nil {
+		return false
+	}
+	if found[1] != "" {
+		if ip, err := netip.ParseAddr(found[1]); err != nil || !ip.Is6() {
+			return false
+		}
+	}
+	port, err := strconv.ParseUint(found[2], 10, 16)
+	return err == nil && port > 0
 }

@@ -117,7 +117,7 @@ func (c *Client) Reserve(ctx context.Context, request ReserveRequest) (*Reservat
 		return nil, err
 	}
 	if failure != nil {
-		reservation.Decision = c.decideOnError(domain, request.Descriptors, request.Hits, failure)
+		reservation.Decision = c.decideOnError(ctx, domain, request.Descriptors, request.Hits, failure)
 	}
 	reservation.Elapsed = time.Since(started)
 	c.telemetry.recordDecision(ctx, &reservation.Decision)

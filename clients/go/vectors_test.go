@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -475,12 +477,44 @@ func runGRPCAnswer(t *testing.T, c *answerCase) {
 	}
 }
 
+// --- addresses.json
+
+type addressCase struct {
+	Name    string
+	Address string
+	Expect  struct {
+		Valid bool
+		Error string
+	}
+}
+
+func TestVectorsAddresses(t *testing.T) {
+	for _, c := range readCases[addressCase](t, "addresses.json") {
+		t.Run(c.Name, func(t *testing.T) {
+			nameOnFailure(t, c.Name)
+			client, err := tollgate.New("vectors", tollgate.WithAddresses(c.Address))
+			if err == nil {
+				_ = client.Close()
+			}
+			if c.Expect.Valid {
+				if err != nil {
+					t.Errorf("%q is refused: %v", c.Address, err)
+				}
+			} else if !errors.Is(err, tollgate.ErrInvalidArgument) || !strings.Contains(err.Error(), c.Expect.Error) {
+				t.Errorf("%v, want an invalid argument with %s", err, c.Expect.Error)
+			}
+		})
+	}
+}
+
 // --- sequences.json
 
 type sequenceCase struct {
-	Name    string
-	Proxy   bool
-	Options struct {
+	Name     string
+	Proxy    bool
+	Address  string
+	Listener string
+	Options  struct {
 		OnError string `json:"on_error"`
 		Local   *struct {
 			PerSecond float64 `json:"per_second"`
@@ -555,22 +589,30 @@ func runSequence(t *testing.T, c *sequenceCase, options ...tollgate.Option) {
 	nameOnFailure(t, c.Name)
 	server, clock := testkit.StartServer(t), &testkit.Clock{}
 	address := server.Address
-	if c.Proxy {
+	switch {
+	case c.Proxy:
 		address = anyAddress(address)
+	case c.Listener == "http1":
+		address = startHTTP1(t)
+	case c.Address != "":
+		address = c.Address
 	}
+	warnings := &warningLog{}
 	deadline := 2 * time.Second
 	if c.Options.DeadlineMS != 0 {
 		deadline = time.Duration(c.Options.DeadlineMS) * time.Millisecond
 	}
 	options = append(options, tollgate.WithAddresses(address), tollgate.WithClock(clock.Now),
-		tollgate.WithDeadline(deadline))
+		tollgate.WithDeadline(deadline), tollgate.WithLogger(slog.New(warnings)))
 	options = append(options, sequenceOptions(t, c)...)
 	client, err := tollgate.New("vectors", options...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	run := &sequenceRun{client: client, clock: clock, server: server}
+	run := &sequenceRun{
+		client: client, clock: clock, server: server, address: address, warnings: warnings,
+	}
 	for i := range c.Steps {
 		step := &c.Steps[i]
 		for repeat := range max(step.Repeat, 1) {
@@ -579,6 +621,71 @@ func runSequence(t *testing.T, c *sequenceCase, options ...tollgate.Option) {
 				return
 			}
 		}
+	}
+}
+
+// startHTTP1 starts a listener that answers each connection as a server of HTTP/1 answers HTTP/2.
+func startHTTP1(t *testing.T) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
+			_ = conn.Close()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// warningLog is a [slog.Handler] that keeps the attributes of what is logged.
+type warningLog struct {
+	mu       sync.Mutex
+	warnings []map[string]slog.Value
+}
+
+func (*warningLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *warningLog) WithAttrs([]slog.Attr) slog.Handler     { return l }
+func (l *warningLog) WithGroup(string) slog.Handler          { return l }
+
+func (l *warningLog) Handle(_ context.Context, record slog.Record) error {
+	fields := map[string]slog.Value{"message": slog.StringValue(record.Level.String() + " " + record.Message)}
+	record.Attrs(func(attr slog.Attr) bool {
+		fields[attr.Key] = attr.Value
+		return true
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.warnings = append(l.warnings, fields)
+	return nil
+}
+
+// take returns the one warning since the last call by the names of the vectors, or nil for none.
+func (l *warningLog) take(t *testing.T, address string) any {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	warnings := l.warnings
+	l.warnings = nil
+	if len(warnings) == 0 {
+		return nil
+	}
+	fields := warnings[0]
+	if len(warnings) > 1 || fields["addresses"].String() != address ||
+		fields["message"].String() != "WARN tollgate: no answer from the service" {
+		t.Errorf("warnings %v, want one of %s", warnings, address)
+	}
+	failure, _ := fields["error"].Any().(error)
+	return map[string]any{
+		"on_error":  fields["on_error"].String(),
+		"decisions": float64(fields["decisions"].Int64()),
+		"error":     failureName(failure),
 	}
 }
 
@@ -656,6 +763,8 @@ type sequenceRun struct {
 	client      *tollgate.Client
 	clock       *testkit.Clock
 	server      *testkit.Server
+	address     string
+	warnings    *warningLog
 	reservation *tollgate.Reservation
 }
 
@@ -664,6 +773,10 @@ func (r *sequenceRun) step(t *testing.T, where string, step *stepVector) bool {
 	t.Helper()
 	if step.Do == "advance" {
 		r.clock.Advance(time.Duration(step.MS) * time.Millisecond)
+		return true
+	}
+	if step.Do == "stop" {
+		r.server.Stop()
 		return true
 	}
 	var unexpected atomic.Bool
@@ -684,6 +797,7 @@ func (r *sequenceRun) step(t *testing.T, where string, step *stepVector) bool {
 	got, err := r.call(t, step)
 	calls := r.server.Calls()
 	got["calls"] = float64(len(calls))
+	got["warning"] = r.warnings.take(t, r.address)
 	if err != nil {
 		got["fails"] = failureName(err)
 	}
@@ -721,6 +835,14 @@ func (r *sequenceRun) call(t *testing.T, step *stepVector) (map[string]any, erro
 		}
 		decision, err := call(ctx, request)
 		return decisionFields(&decision), err
+	case "ready":
+		limited, cancel := context.WithTimeout(ctx, time.Duration(step.MS)*time.Millisecond)
+		defer cancel()
+		err := r.client.Ready(limited)
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return map[string]any{}, err
+		}
+		return map[string]any{"ready": err == nil}, nil
 	case "reserve":
 		onExpiry := map[string]tollgate.OnExpiry{
 			"": tollgate.OnExpiryDefault, "charge": tollgate.OnExpiryCharge, "release": tollgate.OnExpiryRelease,

@@ -4,6 +4,8 @@ import type { Decision, Verdict } from "./decision.js";
 import { type CachedCheck, DenialCache } from "./denial_cache.js";
 import { type Descriptor, effectiveHits, identity, validateDescriptors, validateHits } from "./descriptor.js";
 import { breakerOpen, CallError, ClosedError, isServiceFailure } from "./errors.js";
+import { FailureLog } from "./failure_log.js";
+import { requireKnown } from "./known_options.js";
 import { LocalBuckets } from "./local_buckets.js";
 import { type ClientOptions, type ResolvedOptions, resolveOptions } from "./options.js";
 import type { CheckCall, CheckProtocol, ReservationProtocol, ReserveAnswer, Settlement } from "./protocol.js";
@@ -21,6 +23,15 @@ export interface CheckOptions {
   /** Cancels the call, which then rejects with the signal's reason. */
   readonly signal?: AbortSignal;
 }
+
+const KNOWN_CALL: Record<keyof ReserveOptions, true> = {
+  domain: true,
+  hits: true,
+  signal: true,
+  reservation: true,
+  expiresMs: true,
+  onExpiry: true,
+};
 
 /** Options of a reservation. */
 export interface ReserveOptions extends Omit<CheckOptions, "hits"> {
@@ -49,10 +60,11 @@ export class Client {
   readonly #breaker: Breaker;
   readonly #denials: DenialCache;
   readonly #buckets: LocalBuckets;
+  readonly #failures: FailureLog;
   readonly #telemetry = new Telemetry();
   #closed = false;
 
-  /** Makes a client. It connects at its first call. Throws if an option cannot be right. */
+  /** Makes a client. It connects with `ready` or its first call. Throws if an option cannot be right. */
   constructor(options: ClientOptions = {}) {
     this.#options = resolveOptions(options);
     const { clock } = this.#options;
@@ -62,6 +74,7 @@ export class Client {
     this.#checks = tollgate ?? new EnvoyProtocol(this.#connections);
     this.#reservations = tollgate;
     this.#breaker = new Breaker(this.#options.breakerFailures, this.#options.breakerOpenMs, clock);
+    this.#failures = new FailureLog(this.#options);
     this.#denials = new DenialCache(this.#options.denialCacheEntries, clock);
     this.#buckets = new LocalBuckets(this.#options.localPerSecond, this.#options.localBurst, clock);
   }
@@ -160,6 +173,16 @@ export class Client {
     }
   }
 
+  /**
+   * Connects, and waits until an address is connected, at most `timeoutMs`. Returns whether one is.
+   *
+   * A program that calls it at its start spares its first check the time of the connection.
+   */
+  async ready(timeoutMs = 5_000): Promise<boolean> {
+    if (this.#closed) throw new ClosedError();
+    return this.#connections.ready(timeoutMs);
+  }
+
   /** Closes the connections. Calls in flight end by their deadline. Closing twice does nothing. */
   close(): void {
     if (this.#closed) return;
@@ -178,6 +201,7 @@ export class Client {
   /** The call, checked for mistakes. */
   #checkCall(descriptors: readonly Descriptor[], options: CheckOptions): CheckCall {
     if (this.#closed) throw new ClosedError();
+    requireKnown("options", options, KNOWN_CALL);
     const domain = options.domain ?? this.#options.domain;
     if (domain === undefined || domain === "") {
       throw new TypeError("domain: set it in the options of the client or of the call");
@@ -235,6 +259,7 @@ export class Client {
   }
 
   #onError(call: CheckCall, error: CallError): Verdict {
+    this.#failures.decided(error);
     const source = this.#options.onError;
     if (source !== "local") return { allowed: source === "allow", source, limits: [], error };
     const tokens = Math.max(0, ...effectiveHits(call.descriptors, call.hits));

@@ -45,6 +45,24 @@ export class Connections {
     return client;
   }
 
+  /** Connects, and waits until an address is connected. Returns whether one is in time. */
+  async ready(timeoutMs: number): Promise<boolean> {
+    const deadline = Date.now() + timeoutMs;
+    const waits = this.#clients.map(
+      (client) =>
+        new Promise<void>((resolve, reject) => {
+          client.waitForReady(deadline, (error) => {
+            if (error === undefined) resolve();
+            else reject(error);
+          });
+        }),
+    );
+    return Promise.any(waits).then(
+      () => true,
+      () => false,
+    );
+  }
+
   /** Closes all connections. Calls in flight end by their deadline. */
   close(): void {
     this.#closed = true;

@@ -5,6 +5,6 @@ export { type Decision, type DecisionSource, type Limit, tightestLimit } from ".
 export { type Descriptor, descriptor, type Entry } from "./descriptor.js";
 export { CallError, ClosedError, type StatusName } from "./errors.js";
 export type { DescriptorEntry, DescriptorSpec, LimitOptions, RateLimitHeaders } from "./middleware/options.js";
-export type { ClientOptions, OnError, Protocol, TlsOptions } from "./options.js";
+export type { ClientOptions, Logger, OnError, Protocol, TlsOptions } from "./options.js";
 export type { Settlement } from "./protocol.js";
 export type { Reservation, SettleOptions } from "./reservation.js";

@@ -1,8 +1,18 @@
+import { isIPv6 } from "node:net";
+
+import { requireKnown } from "./known_options.js";
+
 /** What decides a check or a reservation without an answer. */
 export type OnError = "allow" | "deny" | "local";
 
 /** The protocol of the calls: tollgate's own, or Envoy's rate limit service with check and peek only. */
 export type Protocol = "tollgate" | "envoy";
+
+/** Where a client logs, such as `console`, or a logger of pino or winston. */
+export interface Logger {
+  /** Logs a warning. */
+  warn(message: string): void;
+}
 
 /** TLS of the connections. */
 export interface TlsOptions {
@@ -57,7 +67,9 @@ export interface ClientOptions {
   readonly batching?: boolean;
   /** Connects by the HTTP proxy that the environment names, such as `https_proxy`. Default: false. */
   readonly httpProxy?: boolean;
-  /** Time in milliseconds, for the breaker, the denial cache and the local buckets. Default: `performance.now`. */
+  /** Where the client logs that `onError` decides: at the first decision, then at most once a minute. Default: `console`. */
+  readonly logger?: Logger;
+  /** Time in milliseconds, for the breaker, the denial cache, the local buckets and the log. Default: `performance.now`. */
   readonly clock?: () => number;
 }
 
@@ -78,15 +90,37 @@ export interface ResolvedOptions {
   readonly denialCacheEntries: number;
   readonly batching: boolean;
   readonly httpProxy: boolean;
+  readonly logger: Logger;
   readonly clock: () => number;
 }
 
 const TOKENS_MAX = 1_000_000_000;
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
+const KNOWN: Record<keyof ClientOptions, true> = {
+  addresses: true,
+  domain: true,
+  protocol: true,
+  deadlineMs: true,
+  tls: true,
+  keepalive: true,
+  onError: true,
+  local: true,
+  breaker: true,
+  denialCacheEntries: true,
+  batching: true,
+  httpProxy: true,
+  logger: true,
+  clock: true,
+};
+
 /** The options with their defaults. Throws if one of them cannot be right. */
 export function resolveOptions(options: ClientOptions): ResolvedOptions {
   const { keepalive = {}, local = {}, breaker = {}, tls = false } = options;
+  requireKnown("options", options, KNOWN);
+  requireKnown("keepalive", keepalive, { intervalMs: true, timeoutMs: true });
+  requireKnown("local", local, { perSecond: true, burst: true });
+  requireKnown("breaker", breaker, { failures: true, openMs: true });
   return {
     addresses: resolveAddresses(options.addresses ?? "localhost:8081"),
     domain: options.domain,
@@ -103,6 +137,7 @@ export function resolveOptions(options: ClientOptions): ResolvedOptions {
     denialCacheEntries: within("denialCacheEntries", options.denialCacheEntries ?? 10_000, 0, 2 ** 24),
     batching: options.batching ?? false,
     httpProxy: options.httpProxy ?? false,
+    logger: options.logger ?? console,
     clock: options.clock ?? (() => performance.now()),
   };
 }
@@ -111,13 +146,21 @@ function resolveAddresses(addresses: string | readonly string[]): readonly strin
   const list = typeof addresses === "string" ? [addresses] : [...addresses];
   if (list.length === 0) throw new TypeError("addresses: expected at least one host:port");
   for (const address of list) {
-    const port = Number(/^(?:\[[^\]]+\]|[^:[\]/]+):(\d{1,5})$/.exec(address)?.[1]);
-    if (!(port >= 1 && port <= 65_535)) throw new TypeError(`addresses: expected host:port, got ${address}`);
+    if (!isAddress(address)) {
+      throw new TypeError(`address "${address}" is invalid; write host:port, such as localhost:8081`);
+    }
   }
   return list;
 }
 
+function isAddress(text: string): boolean {
+  const found = /^(?:\[([0-9A-Fa-f:.]+)\]|[0-9A-Za-z._-]+):([0-9]{1,5})$/.exec(text);
+  const [, ipv6, port] = found ?? [];
+  return Number(port) >= 1 && Number(port) <= 65_535 && (ipv6 === undefined || isIPv6(ipv6));
+}
+
 function resolveTls(tls: TlsOptions): TlsOptions {
+  requireKnown("tls", tls, { ca: true, cert: true, key: true, serverName: true });
   if ((tls.cert === undefined) !== (tls.key === undefined)) {
     throw new TypeError("tls: set cert and key together");
   }

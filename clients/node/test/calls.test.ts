@@ -8,6 +8,7 @@ import { promisify } from "node:util";
 
 import { DenialCache } from "../src/denial_cache.js";
 import { CallError, Client, ClosedError, descriptor } from "../src/index.js";
+import { tollgate } from "../src/express.js";
 import { LocalBuckets } from "../src/local_buckets.js";
 import { ALLOWED, REFUSED, ScriptedServer } from "./support/scripted_server.js";
 import { PACKAGE } from "./support/vectors.js";
@@ -196,6 +197,24 @@ test("arguments that can never be right fail before a call", () =>
     { domain: undefined },
   ));
 
+test("an unknown option is refused, wherever it is", async () => {
+  const refused = (make: () => unknown, text: RegExp): void => {
+    assert.throws(make, (error: Error) => error instanceof TypeError && text.test(error.message));
+  };
+  const unknown = (options: object) => () => new Client(options);
+  refused(unknown({ address: "limits:8081" }), /^options: unknown option address; use addresses, domain, /);
+  refused(unknown({ breaker: { failure: 1 } }), /^breaker: unknown option failure; use failures, openMs$/);
+  refused(unknown({ local: { rate: 1 } }), /^local: unknown option rate/);
+  refused(unknown({ keepalive: { time: 1 } }), /^keepalive: unknown option time/);
+  refused(unknown({ tls: { caFile: "ca.pem" } }), /^tls: unknown option caFile/);
+  using client = new Client({ domain: "tests" });
+  const limited = (options: object) => () => tollgate({ client, descriptors: [], ...options });
+  refused(limited({ skipPath: ["/healthz"] }), /^options: unknown option skipPath/);
+  const entry = { key: "user", header: "x-user", fallback: "nobody" };
+  refused(limited({ descriptors: [[entry]] }), /^descriptors: the entry user: unknown option fallback/);
+  await assert.rejects(client.check(ANN, { hit: 5 } as object), /^TypeError: options: unknown option hit;/);
+});
+
 test("options that can never be right fail", () => {
   assert.throws(() => new Client({ addresses: "localhost" }), TypeError);
   assert.throws(() => new Client({ addresses: [] }), TypeError);
@@ -203,4 +222,18 @@ test("options that can never be right fail", () => {
   assert.throws(() => new Client({ protocol: "http" as never }), TypeError);
   assert.throws(() => new Client({ tls: { cert: "only" } }), TypeError);
   new Client({ addresses: ["[::1]:8081", "host.example:1"] }).close();
+});
+
+test("the console gets the warning", async (context) => {
+  const warn = context.mock.method(console, "warn", () => undefined);
+  await scripted(async (server, client) => {
+    server.script = () => ({ error: "UNAVAILABLE" });
+    await client.check(ANN);
+    await client.check(ANN);
+    const expected = `tollgate: no answer from the service: addresses=${server.address} on_error=allow decisions=1 error=UNAVAILABLE: scripted`;
+    assert.deepEqual(
+      warn.mock.calls.map((call) => call.arguments),
+      [[expected]],
+    );
+  });
 });

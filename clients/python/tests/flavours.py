@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import grpc
-
 import tollgate_limits
 from tollgate_limits import aio
 
@@ -61,26 +59,16 @@ class AioClient:
 
         return AioReservation(self, self.run(reserve()))
 
+    def ready(self, timeout: float) -> bool:
+        connected: bool = self.run(self.client.ready(timeout))
+        return connected
+
     def close(self) -> None:
         self.run(self.client.close())
 
     def end(self) -> None:
         self.close()
         self._loop.close()
-
-
-def connect(client: Any) -> None:
-    """Waits until the connections of a client are open, so that its deadline is for calls only."""
-    if isinstance(client, AioClient):
-
-        async def ready() -> None:
-            for one in client.client._channels._open():
-                await one.channel.channel_ready()
-
-        client.run(asyncio.wait_for(ready(), 10))
-    else:
-        for one in client._channels._open():
-            grpc.channel_ready_future(one.channel).result(10)
 
 
 @contextmanager

@@ -80,5 +80,9 @@ class ScriptedServer(grpc.GenericRpcHandler):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends the server and its connections."""
         self.stopping.set()
         self._server.stop(None).wait(5)

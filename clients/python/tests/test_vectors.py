@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
+import socket
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +18,17 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
-from tests.flavours import FLAVOURS, connect, make_client
+from tests.flavours import FLAVOURS, make_client
 from tests.scripted import Clock, ScriptedServer
 from tollgate_limits import (
     BreakerOptions,
+    Client,
     Decision,
     Descriptor,
     Limit,
     LocalBucket,
     NoAnswerError,
+    aio,
 )
 from tollgate_limits import descriptors as sources
 from tollgate_limits._answers import Answers
@@ -143,6 +149,20 @@ def test_grpc_answers(case: dict[str, Any]) -> None:
         if refusal.retry_after is not None:
             actual["retry_ms"] = round(refusal.retry_after * 1_000)
     assert actual == case["expect"]["grpc"]
+
+
+# --- addresses.json
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("case", cases("addresses"))
+def test_addresses(case: dict[str, Any], flavour: str) -> None:
+    make = Client if flavour == "threads" else aio.Client
+    if case["expect"].get("valid"):
+        make(case["address"], domain="vectors")
+    else:
+        with pytest.raises(ValueError, match=re.escape(case["expect"]["error"])):
+            make(case["address"], domain="vectors")
 
 
 # --- sequences.json
@@ -332,6 +352,9 @@ class Runner:
     def _extend(self, step: dict[str, Any]) -> dict[str, Any]:
         return self._settlement(self._reservation.extend(step["expires_ms"] / 1_000))
 
+    def _ready(self, step: dict[str, Any]) -> dict[str, Any]:
+        return {"ready": self._client.ready(step["ms"] / 1_000)}
+
     def _end_scope(self, step: dict[str, Any]) -> dict[str, Any]:
         self._reservation.__exit__(None, None, None)
         return {}
@@ -391,23 +414,67 @@ def test_a_proxy_of_the_environment_is_an_option(flavour: str) -> None:
     assert server.calls == []
 
 
+@contextmanager
+def http1_listener() -> Iterator[str]:
+    """Address of a listener that answers as a server of HTTP/1 answers HTTP/2."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        answering.join()
+
+
+def take_warning(log: pytest.LogCaptureFixture, address: str) -> dict[str, Any] | None:
+    """Fields of the one warning since the last call; None without one."""
+    records = [record for record in log.records if record.name == "tollgate_limits"]
+    log.clear()
+    if not records:
+        return None
+    [record] = records
+    assert record.levelno == logging.WARNING
+    assert isinstance(record.args, tuple)
+    addresses, on_error, decisions, error = record.args
+    assert addresses == address
+    assert record.getMessage() == (
+        f"no answer from the service: addresses={address} on_error={on_error} "
+        f"decisions={decisions} error={error}"
+    )
+    assert isinstance(error, NoAnswerError)
+    return {"on_error": on_error, "decisions": decisions, "error": error.status}
+
+
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @pytest.mark.parametrize("case", cases("sequences"))
-def test_sequences(case: dict[str, Any], flavour: str) -> None:
+def test_sequences(case: dict[str, Any], flavour: str, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    with (
-        proxied_environment(case.get("proxy", False)),
-        ScriptedServer(threads=4) as server,
-        make_client(
-            flavour, server.address, **make_options(case.get("options", {}), clock)
-        ) as client,
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(proxied_environment(case.get("proxy", False)))
+        server = stack.enter_context(ScriptedServer(threads=4))
+        address = case.get("address", server.address)
+        if case.get("listener") == "http1":
+            address = stack.enter_context(http1_listener())
+        options = make_options(case.get("options", {}), clock)
+        client = stack.enter_context(make_client(flavour, address, **options))
         if "deadline_ms" in case.get("options", {}):
-            connect(client)
+            assert client.ready(10)
         script, runner = Script(server), Runner(client)
         for position, step in enumerate(case["steps"]):
             if step["do"] == "advance":
                 clock.advance(step["ms"])
+                continue
+            if step["do"] == "stop":
+                server.stop()
                 continue
             for _ in range(step.get("repeat", 1)):
                 script.start(step.get("server"))
@@ -416,9 +483,14 @@ def test_sequences(case: dict[str, Any], flavour: str) -> None:
                 # A call that missed its deadline can reach the server after the client left.
                 server.wait_for_calls(expected.get("calls", 0))
                 actual["calls"] = len(server.calls)
+                actual["warning"] = take_warning(caplog, address)
                 if "request" in expected:
                     assert server.calls, f"step {position}: no call"
                     method, encoded = server.calls[-1]
                     actual["request"] = read_request(method, encoded, expected["request"])
+                if expected.get("warning") and actual["warning"]:
+                    actual["warning"] = {
+                        name: actual["warning"][name] for name in expected["warning"]
+                    }
                 shown = {name: actual.get(name, "missing") for name in expected}
                 assert shown == expected, f"step {position}: {step['do']}"

@@ -11,6 +11,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .address(address)
         .deadline(Duration::from_secs(1))
         .build()?;
+    client.ready(Duration::from_secs(5)).await?;
 
     let decision = client.check(Descriptor::new([("user", "ann")])).await?;
     println!(

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use prost::Message;
@@ -16,6 +17,7 @@ use crate::breaker::{Breaker, is_failure};
 use crate::check_stream::CheckStream;
 use crate::denial_cache::{DenialCache, is_cacheable};
 use crate::error::CallError;
+use crate::failure_log::FailureLog;
 use crate::generated::tollgate::{CheckRequest, CheckResponse, ReserveRequest, ReserveResponse};
 use crate::local_bucket::{LocalBuckets, Taken};
 use crate::options::ClientBuilder;
@@ -44,6 +46,7 @@ pub(crate) struct Inner {
     breaker: Breaker,
     denial_cache: Option<DenialCache>,
     local: LocalBuckets,
+    failures: FailureLog,
     pub(crate) telemetry: Telemetry,
     closed: AtomicBool,
     releases: Mutex<JoinSet<()>>,
@@ -71,6 +74,7 @@ impl Client {
             breaker: Breaker::new(options.breaker),
             denial_cache: (entries > 0).then(|| DenialCache::new(entries)),
             local: LocalBuckets::new(options.local),
+            failures: FailureLog::new(options.addresses.join(","), options.on_error),
             telemetry: Telemetry::new(),
             closed: AtomicBool::new(false),
             releases: Mutex::new(JoinSet::new()),
@@ -191,6 +195,21 @@ impl Client {
             hits,
             expires,
         ))
+    }
+
+    /// Connects, and waits until an address is connected, at most `timeout`. Returns whether one
+    /// is.
+    ///
+    /// A program that calls it at its start spares its first check the time of the connection.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`].
+    pub async fn ready(&self, timeout: Duration) -> Result<bool, Error> {
+        self.inner.require_open()?;
+        let connected = tokio::time::timeout(timeout, self.inner.transport.ready()).await;
+        self.inner.require_open()?;
+        Ok(connected.is_ok())
     }
 
     /// Number of refusals in the denial cache.
@@ -347,6 +366,7 @@ impl Inner {
 
     /// What decides without an answer.
     fn on_error(&self, domain: &str, check: &Check, error: Error) -> Decision {
+        self.failures.decided(&error, self.options.clock.now());
         let mut decision = Decision {
             error: Some(error),
             ..Decision::default()

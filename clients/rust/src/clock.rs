@@ -1,4 +1,4 @@
-//! Time of the breaker, the denial cache and the local bucket.
+//! Time of the breaker, the denial cache, the local bucket and the log.
 
 use std::time::{Duration, Instant};
 

@@ -29,6 +29,7 @@ mod clock;
 mod decision;
 mod denial_cache;
 mod error;
+mod failure_log;
 mod generated;
 mod local_bucket;
 #[cfg(feature = "tower")]

@@ -1,5 +1,6 @@
 //! Options of a client.
 
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,16 @@ pub enum OnError {
     Deny,
     /// A token bucket in this process decides: [`ClientBuilder::local`].
     Local,
+}
+
+impl OnError {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Local => "local",
+        }
+    }
 }
 
 /// Options of a [`Client`].
@@ -164,7 +175,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the clock of the breaker, the denial cache and the local bucket; default: the
+    /// Sets the clock of the breaker, the denial cache, the local bucket and the log; default: the
     /// monotonic clock of the operating system.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
@@ -172,7 +183,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Makes the client. It connects at its first call.
+    /// Makes the client. It connects with [`Client::ready`] or its first call.
     ///
     /// # Errors
     ///
@@ -197,39 +208,48 @@ impl ClientBuilder {
                 "the protocol envoy has no batching; use tollgate",
             ));
         }
-        let default = [String::from("localhost:8081")];
-        let addresses = if self.addresses.is_empty() {
-            &default[..]
-        } else {
-            &self.addresses[..]
-        };
-        let addresses = addresses
-            .iter()
-            .map(|text| authority(text))
-            .collect::<Result<_, _>>()?;
-        let options = ConnectOptions {
-            keepalive_interval: self.keepalive_interval,
-            keepalive_timeout: self.keepalive_timeout,
+        let mut options = self;
+        if options.addresses.is_empty() {
+            options.addresses.push("localhost:8081".to_owned());
+        }
+        let addresses = options.addresses.iter().map(|text| authority(text));
+        let addresses = addresses.collect::<Result<_, _>>()?;
+        let connect = ConnectOptions {
+            keepalive_interval: options.keepalive_interval,
+            keepalive_timeout: options.keepalive_timeout,
             #[cfg(feature = "tls")]
-            tls: self
+            tls: options
                 .tls
                 .as_ref()
                 .map(crate::tls::TlsConnector::new)
                 .transpose()?,
         };
-        Ok(Client::new(self, Transport::new(addresses, options)))
+        Ok(Client::new(options, Transport::new(addresses, connect)))
     }
 }
 
 fn authority(text: &str) -> Result<Authority, Error> {
-    let invalid = || Error::argument(format!("invalid address {text:?}; write host:port"));
-    let authority: Authority = text.parse().map_err(|_| invalid())?;
-    let complete = !authority.host().is_empty()
-        && authority.port_u16().is_some()
-        && !authority.as_str().contains('@');
-    if complete {
-        Ok(authority)
-    } else {
-        Err(invalid())
-    }
+    let authority = is_address(text).then(|| text.parse().ok()).flatten();
+    authority.ok_or_else(|| {
+        Error::argument(format!(
+            "address \"{text}\" is invalid; write host:port, such as localhost:8081"
+        ))
+    })
+}
+
+/// Whether it is `host:port`, with an IPv6 address in brackets.
+fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return false;
+    };
+    let of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let host = match host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+    {
+        Some(ipv6) => ipv6.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(of_name),
+    };
+    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+    host && digits && port.parse().is_ok_and(|port: u16| port > 0)
 }

@@ -116,6 +116,13 @@ impl Transport {
         self.shared.changed.send_replace(());
     }
 
+    /// Waits until an address is connected, or the client is closed.
+    pub(crate) async fn ready(&self) {
+        while self.connection().await.is_err() && !self.shared.closed.load(Ordering::SeqCst) {
+            tokio::time::sleep(BACKOFF.0).await;
+        }
+    }
+
     /// A connection, in rotation. Waits while none is connected and one is being made.
     async fn connection(&self) -> Result<(SendRequest<Body>, Authority), Status> {
         let mut changed = self.shared.changed.subscribe();

@@ -12,12 +12,20 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prost::Message as _;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
 use support::{ManualClock, Received, Reply, ScriptedServer, envoy, tollgate};
 use tollgate_limits::{
     Amount, BreakerOptions, Check, Client, Code, Decision, Descriptor, Error, LocalLimit, OnError,
@@ -67,6 +75,26 @@ fn descriptors() {
 #[test]
 fn answers() {
     run_cases("answers.json", middleware::answers_case);
+}
+
+#[test]
+fn addresses() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let _guard = runtime.enter();
+    run_cases("addresses.json", |case| {
+        let address = text(&case["address"]);
+        let built = Client::builder("vectors").address(address).build();
+        if case["expect"]["valid"] == true {
+            built.expect("a valid address");
+        } else if let Err(Error::Argument(message)) = built {
+            assert!(
+                message.contains(&text(&case["expect"]["error"])),
+                "{message}"
+            );
+        } else {
+            panic!("it is not refused");
+        }
+    });
 }
 
 #[test]
@@ -124,13 +152,24 @@ fn run_proxied(test: &str) {
 }
 
 async fn sequence_case(case: &Value, batching: bool) {
-    let server = ScriptedServer::start().await;
+    let mut server = ScriptedServer::start().await;
     let clock = ManualClock::default();
-    let client = client(&case["options"], &server, &clock, batching);
+    let warnings = Warnings::default();
+    let _logging = tracing::subscriber::set_default(warnings.clone());
+    let address = match case["address"].as_str() {
+        Some(address) => address.to_owned(),
+        None if case["listener"] == "http1" => start_http1().await,
+        None => server.address.to_string(),
+    };
+    let client = client(&case["options"], &address, &clock, batching);
     let mut kept: Option<Reservation> = None;
     for (index, step) in items(&case["steps"]).iter().enumerate() {
         if step["do"] == "advance" {
             clock.advance(step["ms"].as_u64().expect("ms"));
+            continue;
+        }
+        if step["do"] == "stop" {
+            server.stop().await;
             continue;
         }
         for _ in 0..step["repeat"].as_u64().unwrap_or(1) {
@@ -140,7 +179,9 @@ async fn sequence_case(case: &Value, batching: bool) {
                 one => server.always(Some(reply(one))),
             }
             let result = run_step(&client, step, &mut kept, &server).await;
-            verify(&format!("step {index}"), step, &result, &server);
+            let place = format!("step {index}");
+            verify(&place, step, &result, &server);
+            warnings.verify(&place, &step["expect"], &address);
         }
     }
     if let Some(kept) = kept {
@@ -149,10 +190,90 @@ async fn sequence_case(case: &Value, batching: bool) {
     client.close().await;
 }
 
-fn client(options: &Value, server: &ScriptedServer, clock: &ManualClock, batching: bool) -> Client {
+/// Starts a listener that answers as a server of HTTP/1 answers HTTP/2.
+async fn start_http1() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let answer = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
+            let _gone = connection.write_all(answer).await;
+        }
+    });
+    address.to_string()
+}
+
+/// Keeps the fields of the events of this thread.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<Fields>>>);
+
+#[derive(Default)]
+struct Fields(BTreeMap<&'static str, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "tollgate_limits"
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        assert_eq!(*event.metadata().level(), tracing::Level::WARN);
+        self.0.lock().unwrap().push(fields);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+impl Warnings {
+    /// Compares what was logged since the last call.
+    fn verify(&self, place: &str, expect: &Value, address: &str) {
+        let logged = std::mem::take(&mut *self.0.lock().unwrap());
+        assert!(logged.len() <= 1, "{place}: {} warnings", logged.len());
+        let Some(expected) = expect.get("warning") else {
+            return;
+        };
+        let Some(Fields(fields)) = logged.first() else {
+            assert!(expected.is_null(), "{place}: no warning");
+            return;
+        };
+        assert_eq!(fields["message"], "no answer from the service", "{place}");
+        assert_eq!(fields["addresses"], address, "{place}");
+        for (name, value) in expected.as_object().expect("no warning") {
+            let found = &fields[name.as_str()];
+            match (name.as_str(), value) {
+                ("error", Value::String(status)) => {
+                    let start = format!("tollgate call failed: {:?}: ", code(status));
+                    assert!(found.starts_with(&start), "{place}: {found}");
+                }
+                (_, Value::String(text)) => assert_eq!(found, text, "{place}: {name}"),
+                _ => assert_eq!(*found, value.to_string(), "{place}: {name}"),
+            }
+        }
+    }
+}
+
+fn client(options: &Value, address: &str, clock: &ManualClock, batching: bool) -> Client {
     let deadline = options["deadline_ms"].as_u64().unwrap_or(2_000);
     let mut builder = Client::builder("vectors")
-        .address(server.address.to_string())
+        .address(address)
         .clock(clock.clone())
         .batching(batching)
         .deadline(Duration::from_millis(deadline));
@@ -214,6 +335,12 @@ async fn run_step(
         return StepResult::Failed(Error::Argument("negative".to_owned()));
     }
     match step["do"].as_str().expect("do") {
+        "ready" => {
+            let timeout = millis(&step["ms"]).expect("ms");
+            let ready = client.ready(timeout).await.expect("an open client");
+            assert_eq!(step["expect"]["ready"], ready, "ready");
+            StepResult::Nothing
+        }
         "check" => decided(client.check(check(step)).await),
         "peek" => decided(client.peek(check(step)).await),
         "reserve" => match client.reserve(reserve(step)).await {
@@ -475,7 +602,7 @@ fn verify(at: &str, step: &Value, result: &StepResult, server: &ScriptedServer) 
     };
     for (field, expected) in expect.as_object().expect("expect") {
         match field.as_str() {
-            "calls" | "fails" => {}
+            "calls" | "fails" | "ready" | "warning" => {}
             "request" => verify_request(&what, expected, server.last().as_ref()),
             field => {
                 let matches = includes(&actual[field], expected);

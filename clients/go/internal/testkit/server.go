@@ -64,6 +64,9 @@ func StartServer(t testing.TB) *Server {
 	return s
 }
 
+// Stop ends the server and its connections.
+func (s *Server) Stop() { s.server.Stop() }
+
 // Script sets what the server answers, and forgets the calls so far.
 func (s *Server) Script(script func(Received) Reply) {
 	s.mu.Lock()

@@ -1,5 +1,6 @@
 import type { Decision } from "../decision.js";
 import type { Descriptor, Entry } from "../descriptor.js";
+import { requireKnown } from "../known_options.js";
 import type { DescriptorEntry, LimitOptions } from "./options.js";
 import { PathTemplates } from "./path_template.js";
 import { RemoteAddress } from "./remote_address.js";
@@ -24,6 +25,35 @@ interface CompiledEntry<R> {
   readonly missing: string | undefined;
 }
 
+const KNOWN: Record<keyof LimitOptions<unknown>, true> = {
+  client: true,
+  descriptors: true,
+  domain: true,
+  hits: true,
+  trustedProxies: true,
+  skipPaths: true,
+  skip: true,
+  shadow: true,
+  headers: true,
+  status: true,
+  body: true,
+  contentType: true,
+  errorStatus: true,
+  onDecision: true,
+};
+
+const KNOWN_ENTRY = {
+  key: true,
+  default: true,
+  value: true,
+  header: true,
+  method: true,
+  path: true,
+  pathTemplates: true,
+  remoteAddress: true,
+  from: true,
+} as const;
+
 /** Checks the requests of a framework. */
 export class Limiter<R> {
   readonly #options: LimitOptions<R>;
@@ -32,6 +62,7 @@ export class Limiter<R> {
 
   /** Throws if an option cannot be right. */
   constructor(options: LimitOptions<R>) {
+    requireKnown("options", options, KNOWN);
     this.#options = options;
     this.#skipPaths = new PathTemplates(options.skipPaths ?? []);
     const remote = new RemoteAddress(options.trustedProxies ?? []);
@@ -87,6 +118,7 @@ async function read<R>(
 }
 
 function compile<R>(entry: DescriptorEntry<R>, remote: RemoteAddress): CompiledEntry<R> {
+  requireKnown(`descriptors: the entry ${entry.key}`, entry, KNOWN_ENTRY);
   return { key: entry.key, source: sourceOf(entry, remote), missing: entry.default };
 }
 

@@ -1,6 +1,8 @@
 // Sequences of calls on a scripted server, as vectors/sequences.json has them.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, createServer, type Server } from "node:net";
 import { test } from "node:test";
 
 import { type ClientOptions, Client, type Descriptor, CallError, type Reservation } from "../../src/index.js";
@@ -14,7 +16,7 @@ import { readCases } from "../support/vectors.js";
 type Fields = Record<string, unknown>;
 
 interface Step {
-  do: "advance" | "check" | "peek" | "reserve" | "commit" | "release" | "extend" | "end_scope";
+  do: "ready" | "stop" | "advance" | "check" | "peek" | "reserve" | "commit" | "release" | "extend" | "end_scope";
   ms?: number;
   descriptors?: { entries: [string, string][]; hits?: number }[];
   hits?: number | number[];
@@ -29,22 +31,30 @@ interface Step {
 interface Case {
   options: Fields;
   proxy?: boolean;
+  address?: string;
+  listener?: "http1";
   steps: Step[];
 }
 
-for (const { name, options, proxy, steps } of readCases<Case>("sequences.json")) {
+for (const { name, options, proxy, address, listener, steps } of readCases<Case>("sequences.json")) {
   for (const batching of options.protocol === "envoy" ? [false] : [false, true]) {
     test(`sequences: ${name}${batching ? ", batched" : ""}`, async () => {
       const server = await new ScriptedServer().start();
       const clock = { ms: 0 };
-      const fixed = { addresses: server.address, clock: () => clock.ms, batching };
+      const http1 = listener === "http1" ? await startHttp1() : undefined;
+      const addresses = address ?? http1?.address ?? server.address;
+      const warnings: string[] = [];
+      const logger = { warn: (message: string) => void warnings.push(message) };
+      const fixed = { addresses, clock: () => clock.ms, batching, logger };
       if (proxy) nameProxy();
       const client = new Client({ ...optionsOf(options), ...fixed });
+      const takeWarning = (): Fields | null => warningOf(warnings.splice(0), addresses);
       try {
-        await new Sequence(server, client, clock).run(steps);
+        await new Sequence(server, client, clock, takeWarning).run(steps);
       } finally {
         client.close();
         server.stop();
+        http1?.listener.close();
       }
     });
   }
@@ -64,6 +74,26 @@ test("a proxy of the environment is an option", async () => {
   }
 });
 
+/** Starts a listener that answers as a server of HTTP/1 answers HTTP/2. */
+async function startHttp1(): Promise<{ listener: Server; address: string }> {
+  const listener = createServer((socket) => {
+    socket.on("error", () => undefined);
+    socket.end("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+  });
+  await once(listener.listen(0, "127.0.0.1"), "listening");
+  return { listener, address: `127.0.0.1:${String((listener.address() as AddressInfo).port)}` };
+}
+
+/** The fields of the one warning; null without one. */
+function warningOf(warnings: string[], address: string): Fields | null {
+  if (warnings.length === 0) return null;
+  assert.equal(warnings.length, 1, warnings.join("\n"));
+  const form = /^tollgate: no answer from the service: addresses=(\S+) on_error=(\S+) decisions=(\d+) error=(\w+): ./;
+  const [, addresses, onError, decisions, error] = form.exec(warnings[0] ?? "") ?? [];
+  assert.equal(addresses, address, warnings[0]);
+  return { on_error: onError, decisions: Number(decisions), error };
+}
+
 /** Names a proxy that takes no connection in the environment. It stays there: it is off by default. */
 function nameProxy(): void {
   for (const scheme of ["http", "https", "grpc", "all"]) process.env[`${scheme}_proxy`] = "http://127.0.0.1:1";
@@ -77,12 +107,17 @@ class Sequence {
     readonly server: ScriptedServer,
     readonly client: Client,
     readonly clock: { ms: number },
+    readonly takeWarning: () => Fields | null,
   ) {}
 
   async run(steps: Step[]): Promise<void> {
     for (const [index, step] of steps.entries()) {
       if (step.do === "advance") {
         this.clock.ms += step.ms ?? 0;
+        continue;
+      }
+      if (step.do === "stop") {
+        this.server.stop();
         continue;
       }
       for (let time = 0; time < (step.repeat ?? 1); time += 1) {
@@ -95,9 +130,12 @@ class Sequence {
     const scripts = step.server === undefined ? [] : [step.server].flat();
     const before = this.server.calls.length;
     this.server.script = () => scriptOf(scripts.length > 1 ? scripts.shift() : scripts[0]);
-    const { calls, request, fails, ...expected } = step.expect ?? {};
+    const { calls, request, fails, warning, ...expected } = step.expect ?? {};
     const result = await this.#call(step).catch((error: unknown) => ({ fails: failureOf(error) }));
     assert.equal((result as Fields | undefined)?.fails, fails, where);
+    const logged = this.takeWarning();
+    if (warning === null) assert.equal(logged, null, `${where}: warning`);
+    else compare(logged ?? {}, (warning ?? {}) as Fields, `${where}: warning`);
     const received = this.server.calls.slice(before);
     if (calls !== undefined) assert.equal(received.length, calls, `${where}: calls`);
     if (request !== undefined) compare(requestOf(received.at(-1)), request as Fields, `${where}: request`);
@@ -108,6 +146,8 @@ class Sequence {
     const descriptors = (step.descriptors ?? []) as Descriptor[];
     const hits = step.hits === undefined ? {} : { hits: step.hits as number };
     switch (step.do) {
+      case "ready":
+        return { ready: await this.client.ready(step.ms) };
       case "check":
         return this.client.check(descriptors, hits);
       case "peek":

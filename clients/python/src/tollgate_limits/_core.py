@@ -18,6 +18,7 @@ from . import _wire as wire
 from ._breaker import FAILURES, Breaker
 from ._denial_cache import MAX_KEY_BYTES, DenialCache
 from ._durations import from_duration
+from ._failure_log import FailureLog
 from ._local_buckets import LocalBuckets
 from ._telemetry import Telemetry
 from .errors import ClosedError, NoAnswerError, ServiceError, service_error
@@ -71,6 +72,7 @@ class Core:
         self.closed = False
         self.denials = DenialCache(options.denial_cache)
         self.local = LocalBuckets(options.local)
+        self._failures = FailureLog(options)
         self._breaker = Breaker(options.breaker)
         self._clock = options.clock
         self._telemetry = Telemetry(options.tracer_provider, options.meter_provider)
@@ -253,6 +255,7 @@ class Core:
                 again = False
 
     def _without_answer(self, call: wire.Call, error: NoAnswerError) -> Decision:
+        self._failures.decided(error, self._clock())
         on_error = self.options.on_error
         if on_error != "local":
             return Decision(allowed=on_error == "allow", source=on_error, error=error)

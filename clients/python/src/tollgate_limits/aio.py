@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
@@ -32,10 +33,11 @@ __all__ = ["Client", "PendingReservation", "Reservation"]
 class Client:
     """Client of a tollgate service, for one event loop.
 
-    Connections open at the first call. A cancelled call raises `asyncio.CancelledError`.
+    Connections open with `ready` or the first call. A cancelled call raises
+    `asyncio.CancelledError`.
 
     Args:
-        addresses: `host:port` or `unix:PATH`. Calls rotate over those that are connected.
+        addresses: `host:port`. Calls rotate over those that are connected.
         domain: Domain of a call that names none. Without it, each call must name one.
         protocol: `tollgate`, or `envoy` with check and peek only.
         deadline: Longest wait of a call in seconds, connecting included.
@@ -46,7 +48,7 @@ class Client:
         breaker: Circuit breaker.
         denial_cache: Most refusals that are repeated without a call; 0 turns the cache off.
         http_proxy: Connect by the HTTP proxy that the environment names, such as `https_proxy`.
-        clock: Time of the breaker, the denial cache and the local bucket.
+        clock: Time of the breaker, the denial cache, the local bucket and the log.
         tracer_provider: OpenTelemetry's; default: the global one.
         meter_provider: OpenTelemetry's; default: the global one.
 
@@ -162,6 +164,17 @@ class Client:
         """
         flow = self._core.reserve(descriptors, hits, domain, reservation, expires, on_expiry)
         return PendingReservation(self, flow)
+
+    async def ready(self, timeout: float = 5.0) -> bool:
+        """Connects, and waits until an address is connected, at most `timeout` seconds.
+
+        Returns whether one is. A program that calls it at its start spares its first check the
+        time of the connection.
+
+        Raises:
+            ClosedError: The client is closed.
+        """
+        return await self._channels.ready(timeout)
 
     async def close(self) -> None:
         """Closes the connections after the calls in flight. Can be repeated."""
@@ -326,7 +339,7 @@ class _Channel:
 
 
 class _Channels:
-    """Connections to all addresses. They open at the first call."""
+    """Connections to all addresses. They open with `ready` or the first call."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -346,6 +359,21 @@ class _Channels:
             states = [one.channel.get_state(try_to_connect=True) for one in channels]
             channel = channels[self._rotation.next(states)]
         return await channel.methods[rpc.method](rpc.request, timeout=rpc.timeout)
+
+    async def ready(self, timeout: float) -> bool:
+        """Connects, and returns whether an address is connected in time."""
+        if self._closed:
+            raise ClosedError
+        channels = self._channels or self._open()
+        waits = [asyncio.ensure_future(one.channel.channel_ready()) for one in channels]
+        try:
+            connected, _ = await asyncio.wait(
+                waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return bool(connected)
 
     def _open(self) -> list[_Channel]:
         self._channels = [

@@ -30,10 +30,10 @@ T = TypeVar("T")
 class Client:
     """Client of a tollgate service. Threads can share it.
 
-    Connections open at the first call, so a client can be made before a fork.
+    Connections open with `ready` or the first call, so a client can be made before a fork.
 
     Args:
-        addresses: `host:port` or `unix:PATH`. Calls rotate over those that are connected.
+        addresses: `host:port`. Calls rotate over those that are connected.
         domain: Domain of a call that names none. Without it, each call must name one.
         protocol: `tollgate`, or `envoy` with check and peek only.
         deadline: Longest wait of a call in seconds, connecting included.
@@ -44,7 +44,7 @@ class Client:
         breaker: Circuit breaker.
         denial_cache: Most refusals that are repeated without a call; 0 turns the cache off.
         http_proxy: Connect by the HTTP proxy that the environment names, such as `https_proxy`.
-        clock: Time of the breaker, the denial cache and the local bucket.
+        clock: Time of the breaker, the denial cache, the local bucket and the log.
         tracer_provider: OpenTelemetry's; default: the global one.
         meter_provider: OpenTelemetry's; default: the global one.
 
@@ -159,6 +159,17 @@ class Client:
         """
         flow = self._core.reserve(descriptors, hits, domain, reservation, expires, on_expiry)
         return Reservation(self, self._run(flow))
+
+    def ready(self, timeout: float = 5.0) -> bool:
+        """Connects, and waits until an address is connected, at most `timeout` seconds.
+
+        Returns whether one is. A program that calls it at its start spares its first check the
+        time of the connection.
+
+        Raises:
+            ClosedError: The client is closed.
+        """
+        return self._channels.ready(timeout)
 
     def close(self) -> None:
         """Closes the connections. Calls in flight end without an answer. Can be repeated."""
@@ -307,7 +318,7 @@ class _Channel:
 
 
 class _Channels:
-    """Connections to all addresses. They open at the first call."""
+    """Connections to all addresses. They open with `ready` or the first call."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -346,6 +357,23 @@ class _Channels:
                         channel.watch()
                 self._channels = channels
             return self._channels
+
+    def ready(self, timeout: float) -> bool:
+        """Connects, and returns whether an address is connected in time."""
+        connected = threading.Event()
+
+        def changed(state: grpc.ChannelConnectivity) -> None:
+            if state is grpc.ChannelConnectivity.READY:
+                connected.set()
+
+        channels = self._open()
+        for one in channels:
+            one.channel.subscribe(changed, try_to_connect=True)
+        try:
+            return connected.wait(timeout)
+        finally:
+            for one in channels:
+                one.channel.unsubscribe(changed)
 
     def close(self) -> None:
         with self._lock:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
@@ -120,7 +122,10 @@ class Options:
         if not self.addresses:
             raise ValueError("set at least one address")
         for address in self.addresses:
-            _validate_address(address)
+            if not _is_address(address):
+                raise ValueError(
+                    f'address "{address}" is invalid; write host:port, such as localhost:8081'
+                )
         if self.domain == "":
             raise ValueError("domain must not be empty")
         if self.protocol not in get_args(Protocol):
@@ -134,10 +139,7 @@ class Options:
 
     def targets(self) -> list[str]:
         """Addresses in the form of gRPC."""
-        return [
-            address if address.startswith("unix:") else f"dns:///{address}"
-            for address in self.addresses
-        ]
+        return [f"dns:///{address}" for address in self.addresses]
 
     def channel_arguments(self) -> list[tuple[str, str | int]]:
         """Settings of a gRPC channel."""
@@ -162,9 +164,15 @@ class Options:
         return arguments
 
 
-def _validate_address(address: str) -> None:
-    if address.startswith("unix:"):
-        return
-    host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-        raise ValueError(f"address must be host:port, not {address!r}")
+# Groups: an IPv6 address and the port.
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|[0-9A-Za-z._-]+):([0-9]{1,5})")
+
+
+def _is_address(text: str) -> bool:
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found[2]) < 65536:
+        return False
+    try:
+        return found[1] is None or bool(IPv6Address(found[1]))
+    except ValueError:
+        return False

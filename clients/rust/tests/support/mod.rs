@@ -19,7 +19,7 @@ use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tollgate_limits::{Clock, Code};
 
@@ -93,6 +93,7 @@ impl Script {
 pub struct ScriptedServer {
     pub address: SocketAddr,
     pub script: Arc<Mutex<Script>>,
+    stopping: Arc<Notify>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -104,9 +105,15 @@ impl ScriptedServer {
         let address = listener.local_addr().expect("address");
         let script = Arc::new(Mutex::new(Script::default()));
         let shared = Arc::clone(&script);
+        let stopping = Arc::new(Notify::new());
+        let stop = Arc::clone(&stopping);
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
+            loop {
+                let stream = tokio::select! {
+                    accepted = listener.accept() => accepted.expect("accept").0,
+                    () = stop.notified() => break,
+                };
                 stream.set_nodelay(true).expect("nodelay");
                 let script = Arc::clone(&shared);
                 connections.spawn(async move {
@@ -118,10 +125,13 @@ impl ScriptedServer {
                         .await;
                 });
             }
+            drop(listener);
+            connections.shutdown().await;
         });
         Self {
             address,
             script,
+            stopping,
             task,
         }
     }
@@ -140,6 +150,12 @@ impl ScriptedServer {
             next: replies.into(),
             ..Script::default()
         };
+    }
+
+    /// Ends the server and its connections.
+    pub async fn stop(&mut self) {
+        self.stopping.notify_one();
+        let _ended = (&mut self.task).await;
     }
 
     pub fn calls(&self) -> usize {

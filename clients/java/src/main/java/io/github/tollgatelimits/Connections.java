@@ -143,14 +143,20 @@ final class Connections implements AutoCloseable {
       if (parsed.getHost() != null
           && parsed.getPort() > 0
           && parsed.getPort() < 65_536
-          && parsed.getRawPath().isEmpty()
-          && parsed.getUserInfo() == null) {
+          && parsed.getUserInfo() == null
+          && !parsed.getHost().contains("%")
+          && address.equals(parsed.getRawAuthority())) {
         return parsed;
       }
-    } catch (URISyntaxException invalid) {
-      throw new IllegalArgumentException("address must be host:port: " + address, invalid);
+    } catch (URISyntaxException error) {
+      throw invalid(address, error);
     }
-    throw new IllegalArgumentException("address must be host:port: " + address);
+    throw invalid(address, null);
+  }
+
+  private static IllegalArgumentException invalid(String address, URISyntaxException cause) {
+    return new IllegalArgumentException(
+        "address \"" + address + "\" is invalid; write host:port, such as localhost:8081", cause);
   }
 
   private static ChannelCredentials credentials(TlsOptions tls) throws IOException {
@@ -216,7 +222,7 @@ final class Connections implements AutoCloseable {
   }
 
   /** Waits until one of the addresses is connected. */
-  boolean awaitConnected(Duration timeout) throws InterruptedException {
+  boolean ready(Duration timeout) throws InterruptedException {
     CountDownLatch connected = new CountDownLatch(1);
     endpoints.forEach(endpoint -> watch(endpoint, connected));
     return connected.await(timeout.toNanos(), TimeUnit.NANOSECONDS);

@@ -40,6 +40,7 @@ public final class TollgateClient implements AutoCloseable {
   private final DenialCache denialCache;
   private final LocalBuckets localBuckets;
   private final Telemetry telemetry;
+  private final FailureLog failures;
   private final AtomicBoolean closed = new AtomicBoolean();
 
   private TollgateClient(Builder options) {
@@ -50,6 +51,7 @@ public final class TollgateClient implements AutoCloseable {
     breaker = new Breaker(options.breakerFailures, options.breakerOpen.toNanos(), options.clock);
     denialCache = new DenialCache(options.denialCacheEntries, options.clock);
     localBuckets = new LocalBuckets(options.localPerSecond, options.localBurst, options.clock);
+    failures = new FailureLog(options.addresses, options.onError, options.clock);
     telemetry = options.telemetry == null ? Telemetry.detect() : options.telemetry;
     connections =
         new Connections(
@@ -218,16 +220,16 @@ public final class TollgateClient implements AutoCloseable {
   }
 
   /**
-   * Waits until an address is connected. A program that calls it at its start spares the first
+   * Waits until an address is connected. A program that calls it at its start spares its first
    * check the time of the connection.
    *
    * @return false if none is connected after {@code timeout}
    * @throws InterruptedException if the thread is interrupted
    * @throws IllegalStateException if the client is closed
    */
-  public boolean awaitConnected(Duration timeout) throws InterruptedException {
+  public boolean ready(Duration timeout) throws InterruptedException {
     requireOpen();
-    return connections.awaitConnected(timeout);
+    return connections.ready(timeout);
   }
 
   /**
@@ -432,6 +434,7 @@ public final class TollgateClient implements AutoCloseable {
 
   private Decision withoutAnswer(
       String domain, List<Descriptor> descriptors, Long hits, TollgateException error) {
+    failures.decided(error);
     return switch (onError) {
       case ALLOW -> Decision.withoutAnswer(true, Source.ALLOW, Optional.empty(), error);
       case DENY -> Decision.withoutAnswer(false, Source.DENY, Optional.empty(), error);
@@ -597,8 +600,8 @@ public final class TollgateClient implements AutoCloseable {
     }
 
     /**
-     * Sets the clock of the breaker, the denial cache and the local bucket, in nanoseconds from any
-     * start. It must not run backwards. Default: {@link System#nanoTime}.
+     * Sets the clock of the breaker, the denial cache, the local bucket and the log, in nanoseconds
+     * from any start. It must not run backwards. Default: {@link System#nanoTime}.
      */
     public Builder clock(LongSupplier clock) {
       this.clock = Objects.requireNonNull(clock, "clock");

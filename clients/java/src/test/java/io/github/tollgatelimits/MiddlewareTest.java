@@ -2,6 +2,7 @@ package io.github.tollgatelimits;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.github.tollgatelimits.grpc.GrpcRequest;
@@ -146,6 +147,25 @@ class MiddlewareTest {
     public String hello() {
       return "hello";
     }
+  }
+
+  @Test
+  void springBootRefusesAnUnknownProperty() {
+    Throwable refused =
+        assertThrows(
+            RuntimeException.class,
+            () ->
+                new SpringApplication(Application.class)
+                    .run(
+                        "--server.port=0",
+                        "--spring.main.banner-mode=off",
+                        "--logging.level.root=OFF",
+                        "--tollgate.domain=edge",
+                        "--tollgate.address=limits:8081"));
+    while (refused.getCause() != null) {
+      refused = refused.getCause();
+    }
+    assertTrue(refused.getMessage().contains("tollgate.address"), refused.getMessage());
   }
 
   @Test

@@ -17,6 +17,10 @@ import io.github.tollgatelimits.internal.v1.ReserveResponse;
 import io.github.tollgatelimits.internal.v1.SettleResponse;
 import io.grpc.Status;
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -25,7 +29,14 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Optional;
 import java.util.Properties;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.logging.Handler;
+import java.util.logging.Level;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
 import org.junit.jupiter.api.AfterAll;
@@ -72,6 +83,12 @@ class SequenceVectorsTest {
     try {
       runSteps(vector, batching);
     } finally {
+      for (JsonNode step : vector.path("steps")) {
+        if (step.path("do").asText().equals("stop")) {
+          server.close();
+          server = new ScriptedServer();
+        }
+      }
       System.setProperties(before);
     }
   }
@@ -105,9 +122,22 @@ class SequenceVectorsTest {
 
   private static void runSteps(JsonNode vector, boolean batching) throws Exception {
     AtomicLong clock = new AtomicLong(1_000_000_000_000L);
-    try (TollgateClient client = client(vector.path("options"), clock, batching)) {
-      assertTrue(client.awaitConnected(Duration.ofSeconds(10)));
-      Runner runner = new Runner(client, clock);
+    boolean http1 = vector.path("listener").asText().equals("http1");
+    boolean reachable = !http1 && !vector.has("address");
+    try (ServerSocket listener = http1 ? startHttp1() : null;
+        Warnings warnings = new Warnings();
+        TollgateClient client =
+            client(
+                vector.path("options"),
+                http1
+                    ? "127.0.0.1:" + listener.getLocalPort()
+                    : vector.path("address").asText(server.address()),
+                clock,
+                batching)) {
+      if (reachable) {
+        assertTrue(client.ready(Duration.ofSeconds(10)));
+      }
+      Runner runner = new Runner(client, clock, warnings);
       for (JsonNode step : vector.path("steps")) {
         int repeat = step.path("repeat").asInt(1);
         for (int round = 0; round < repeat; round++) {
@@ -121,10 +151,83 @@ class SequenceVectorsTest {
     }
   }
 
-  private static TollgateClient client(JsonNode options, AtomicLong clock, boolean batching) {
+  /** Starts a listener that answers as a server of HTTP/1 answers HTTP/2. */
+  private static ServerSocket startHttp1() throws IOException {
+    ServerSocket listener = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+    Thread answering =
+        new Thread(
+            () -> {
+              while (true) {
+                try (Socket connection = listener.accept()) {
+                  connection
+                      .getOutputStream()
+                      .write(
+                          "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
+                              .getBytes(StandardCharsets.US_ASCII));
+                } catch (IOException ended) {
+                  if (listener.isClosed()) {
+                    return;
+                  }
+                }
+              }
+            });
+    answering.setDaemon(true);
+    answering.start();
+    return listener;
+  }
+
+  /** Keeps what the clients log. */
+  private static final class Warnings extends Handler implements AutoCloseable {
+    private static final Pattern FORM =
+        Pattern.compile(
+            "no answer from the service: addresses=(\\S+) on_error=(\\S+) decisions=(\\d+) "
+                + "error=tollgate call failed: (\\w+).*",
+            Pattern.DOTALL);
+    private final Logger logger = Logger.getLogger("io.github.tollgatelimits");
+    private final List<LogRecord> records = new CopyOnWriteArrayList<>();
+
+    Warnings() {
+      logger.setLevel(Level.ALL);
+      logger.addHandler(this);
+    }
+
+    /** Returns the fields of the one warning since the last call, or null. */
+    JsonNode take() {
+      List<LogRecord> taken = List.copyOf(records);
+      records.clear();
+      if (taken.isEmpty()) {
+        return JSON.nullNode();
+      }
+      assertEquals(1, taken.size(), "warnings");
+      assertEquals(Level.WARNING, taken.get(0).getLevel());
+      Matcher found = FORM.matcher(taken.get(0).getMessage());
+      assertTrue(found.matches(), taken.get(0).getMessage());
+      return JSON.objectNode()
+          .put("addresses", found.group(1))
+          .put("on_error", found.group(2))
+          .put("decisions", Long.parseLong(found.group(3)))
+          .put("error", found.group(4));
+    }
+
+    @Override
+    public void publish(LogRecord entry) {
+      records.add(entry);
+    }
+
+    @Override
+    public void flush() {}
+
+    @Override
+    public void close() {
+      logger.removeHandler(this);
+    }
+  }
+
+  private static TollgateClient client(
+      JsonNode options, String address, AtomicLong clock, boolean batching) {
     TollgateClient.Builder builder =
         TollgateClient.builder()
-            .addresses(server.address())
+            .addresses(address)
             .domain("vectors")
             .batching(batching)
             .deadline(Duration.ofMillis(options.path("deadline_ms").asLong(2_000)))
@@ -158,16 +261,22 @@ class SequenceVectorsTest {
   private static final class Runner {
     private final TollgateClient client;
     private final AtomicLong clock;
+    private final Warnings warnings;
     private Reservation reservation;
 
-    Runner(TollgateClient client, AtomicLong clock) {
+    Runner(TollgateClient client, AtomicLong clock, Warnings warnings) {
       this.client = client;
       this.clock = clock;
+      this.warnings = warnings;
     }
 
     void step(JsonNode step) throws Exception {
       if (step.path("do").asText().equals("advance")) {
         clock.addAndGet(step.path("ms").asLong() * 1_000_000L);
+        return;
+      }
+      if (step.path("do").asText().equals("stop")) {
+        server.close();
         return;
       }
       script(step.path("server"));
@@ -180,6 +289,7 @@ class SequenceVectorsTest {
       } catch (IllegalArgumentException error) {
         actual.put("fails", "argument");
       }
+      JsonNode warning = warnings.take();
       if (!expect.has("fails")) {
         assertNull(actual.get("fails"), () -> "fails with " + actual.get("fails"));
       }
@@ -192,6 +302,8 @@ class SequenceVectorsTest {
                   assertEquals(field.getValue().asInt(), server.calls().size(), "calls");
                 } else if (name.equals("request")) {
                   compareRequest(field.getValue());
+                } else if (name.equals("warning")) {
+                  compareWarning(field.getValue(), warning);
                 } else {
                   JsonNode value = actual.has(name) ? actual.get(name) : JSON.nullNode();
                   assertEquals(normal(field.getValue()), normal(value), name);
@@ -199,8 +311,22 @@ class SequenceVectorsTest {
               });
     }
 
-    private void call(JsonNode step, ObjectNode actual) {
+    private void compareWarning(JsonNode expect, JsonNode actual) {
+      assertEquals(expect.isNull(), actual.isNull(), () -> "warning " + actual);
+      expect
+          .fields()
+          .forEachRemaining(
+              field ->
+                  assertEquals(
+                      field.getValue().asText(),
+                      actual.path(field.getKey()).asText(),
+                      "warning." + field.getKey()));
+    }
+
+    private void call(JsonNode step, ObjectNode actual) throws InterruptedException {
       switch (step.path("do").asText()) {
+        case "ready" ->
+            actual.put("ready", client.ready(Duration.ofMillis(step.path("ms").asLong())));
         case "check" -> describe(client.check(checkRequest(step)), actual);
         case "peek" -> describe(client.peek(checkRequest(step)), actual);
         case "reserve" -> {

@@ -148,7 +148,7 @@ class ServiceTest {
             .local(1, 3)
             .breaker(5, Duration.ofMillis(200))
             .build()) {
-      assertTrue(client.awaitConnected(Duration.ofSeconds(10)));
+      assertTrue(client.ready(Duration.ofSeconds(10)));
       for (int caller = 0; caller < 4; caller++) {
         callers.execute(
             () -> {
@@ -208,7 +208,7 @@ class ServiceTest {
                 .batching(batching)
                 .onError(OnError.DENY)
                 .build()) {
-      assertTrue(client.awaitConnected(Duration.ofSeconds(10)));
+      assertTrue(client.ready(Duration.ofSeconds(10)));
       client.check(LARGE);
       tollgate.pause();
       try {

@@ -24,7 +24,7 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  * @param tls TLS; absent: off
  * @param filter rate limits of requests
  */
-@ConfigurationProperties("tollgate")
+@ConfigurationProperties(prefix = "tollgate", ignoreUnknownFields = false)
 public record TollgateProperties(
     String domain,
     @DefaultValue("localhost:8081") List<String> addresses,
