@@ -260,6 +260,64 @@ fn every_link_leads_to_a_file_and_a_heading() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Code blocks of a page: the line before it, its language, and its text.
+fn code_blocks(text: &str) -> Vec<(&str, &str, &str)> {
+    let parts: Vec<_> = text.split("```").collect();
+    let blocks = parts.chunks_exact(2).map(|pair| {
+        let (language, code) = pair[1].split_once('\n').unwrap();
+        let before = pair[0].trim_end().lines().last().unwrap_or_default();
+        (before, language, code)
+    });
+    blocks.collect()
+}
+
+/// The lines without indentation. An empty line ends a piece.
+fn pieces(code: &str) -> Vec<String> {
+    let lines = code.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    lines.trim().split("\n\n").map(str::to_owned).collect()
+}
+
+#[test]
+fn each_snippet_of_the_page_of_clients_is_a_part_of_a_tested_program() {
+    let read = |page: &str| fs::read_to_string(repository().join(page)).unwrap();
+    let page = read("docs/clients.md");
+    for (folder, language) in [
+        ("go", "go"),
+        ("java", "java"),
+        ("node", "js"),
+        ("python", "python"),
+        ("rust", "rust"),
+    ] {
+        let readme = read(&format!("clients/{folder}/README.md"));
+        let programs: Vec<_> = code_blocks(&readme)
+            .into_iter()
+            .filter(|(before, _, _)| before.starts_with("<!-- run: "))
+            .map(|(_, _, code)| pieces(code).join("\n\n"))
+            .collect();
+        let mut snippets = 0;
+        for (_, _, code) in code_blocks(&page)
+            .into_iter()
+            .filter(|(_, of, _)| *of == language)
+        {
+            snippets += 1;
+            let wanted = pieces(code);
+            let is_part = |program: &String| wanted.iter().all(|piece| program.contains(piece));
+            assert!(
+                programs.iter().any(is_part),
+                "docs/clients.md: no program of clients/{folder}/README.md has:\n{code}"
+            );
+        }
+        assert!(snippets > 0, "docs/clients.md has no code in {language}");
+    }
+    let tables = page.lines().filter(|line| line.starts_with("| "));
+    for code in tables.flat_map(|line| line.split('`').skip(1).step_by(2)) {
+        assert!(
+            !code.contains('('),
+            "docs/clients.md: {code} is in no program"
+        );
+    }
+}
+
 /// The path of a link from the repository.
 fn relative(page: &str, link: &str) -> String {
     let mut parts: Vec<_> = page.split('/').collect();
