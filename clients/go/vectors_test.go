@@ -394,7 +394,7 @@ func runHTTPAnswer(t *testing.T, c *answerCase) {
 	headers := map[string]string{}
 	for name, values := range w.Header() {
 		name = strings.ToLower(name)
-		if strings.Contains(name, "ratelimit-") || name == "retry-after" {
+		if strings.Contains(name, "ratelimit") || name == "retry-after" {
 			headers[name] = strings.Join(values, ",")
 		}
 	}

@@ -15,6 +15,8 @@ const (
 	RateLimit HeaderStyle = answer.RateLimit
 	// XRateLimit is the same with x-ratelimit-.
 	XRateLimit HeaderStyle = answer.XRateLimit
+	// Policy is ratelimit-policy and ratelimit of the IETF draft.
+	Policy HeaderStyle = answer.Policy
 )
 
 type options struct {
@@ -81,8 +83,8 @@ func WithOnDecision(onDecision func(Call, tollgate.Decision)) Option {
 
 func (o *options) validate() error {
 	for _, style := range o.headers {
-		if style != answer.RateLimit && style != answer.XRateLimit {
-			return fmt.Errorf("%w: header style %q; use RateLimit or XRateLimit",
+		if style != answer.RateLimit && style != answer.XRateLimit && style != answer.Policy {
+			return fmt.Errorf("%w: header style %q; use RateLimit, XRateLimit or Policy",
 				tollgate.ErrInvalidArgument, style)
 		}
 	}

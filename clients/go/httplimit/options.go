@@ -16,6 +16,8 @@ const (
 	RateLimit HeaderStyle = answer.RateLimit
 	// XRateLimit is the same with X-RateLimit-.
 	XRateLimit HeaderStyle = answer.XRateLimit
+	// Policy is RateLimit-Policy and RateLimit of the IETF draft.
+	Policy HeaderStyle = answer.Policy
 )
 
 const (
@@ -128,8 +130,8 @@ func (o *options) validate() error {
 		}
 	}
 	for _, style := range o.headers {
-		if style != answer.RateLimit && style != answer.XRateLimit {
-			return fmt.Errorf("%w: header style %q; use RateLimit or XRateLimit",
+		if style != answer.RateLimit && style != answer.XRateLimit && style != answer.Policy {
+			return fmt.Errorf("%w: header style %q; use RateLimit, XRateLimit or Policy",
 				tollgate.ErrInvalidArgument, style)
 		}
 	}

@@ -987,6 +987,7 @@ mod middleware {
                     |style| match style.as_str() {
                         "ratelimit" => HeaderStyle::RateLimit,
                         "x-ratelimit" => HeaderStyle::XRateLimit,
+                        "ratelimit-policy" => HeaderStyle::Policy,
                         other => panic!("headers {other}"),
                     },
                 ));
@@ -1017,7 +1018,7 @@ mod middleware {
 
     fn rate_limit_headers(headers: &HeaderMap, with_retry_after: bool) -> BTreeMap<String, String> {
         let ours =
-            |name: &str| name.contains("ratelimit-") || (with_retry_after && name == "retry-after");
+            |name: &str| name.contains("ratelimit") || (with_retry_after && name == "retry-after");
         let texts = headers.iter().filter(|(name, _)| ours(name.as_str()));
         texts
             .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))

@@ -3,6 +3,7 @@ package answer
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	tollgate "github.com/tollgate-limits/tollgate-go"
@@ -12,6 +13,7 @@ import (
 const (
 	RateLimit  = "ratelimit"
 	XRateLimit = "x-ratelimit"
+	Policy     = "ratelimit-policy"
 )
 
 // Unavailable is the wait of a request that is refused because the service has no answer.
@@ -36,6 +38,10 @@ func Headers(decision *tollgate.Decision, styles []string) []Header {
 	}
 	headers := make([]Header, 0, 3*len(styles))
 	for _, style := range styles {
+		if style == Policy {
+			headers = append(headers, policyHeaders(tightest)...)
+			continue
+		}
 		headers = append(headers,
 			Header{style + "-limit", strconv.FormatUint(uint64(tightest.RequestsPerUnit), 10)},
 			Header{style + "-remaining", strconv.FormatUint(tightest.Remaining, 10)})
@@ -44,6 +50,43 @@ func Headers(decision *tollgate.Decision, styles []string) []Header {
 		}
 	}
 	return headers
+}
+
+// policyHeaders returns the headers of draft-ietf-httpapi-ratelimit-headers-10.
+func policyHeaders(limit *tollgate.Limit) []Header {
+	name := quote(limit.Name)
+	policy := name + ";q=" + strconv.FormatUint(uint64(limit.RequestsPerUnit), 10)
+	if window := windowSeconds(limit.Window); window > 0 {
+		policy += ";w=" + strconv.FormatInt(window, 10)
+	}
+	current := name + ";r=" + strconv.FormatUint(limit.Remaining, 10)
+	if limit.Reset != nil {
+		current += ";t=" + seconds(*limit.Reset, 0)
+	}
+	return []Header{{Policy, policy}, {RateLimit, current}}
+}
+
+// quote returns the name of a limit as a string of structured fields, which is printable ASCII.
+func quote(name string) string {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
+		name = "default"
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name) + `"`
+}
+
+// unitSeconds has the units of a window whose length is fixed.
+var unitSeconds = map[string]int64{
+	"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800,
+}
+
+// windowSeconds returns the seconds of a window such as 15 minutes, 0 for months and years.
+func windowSeconds(window string) int64 {
+	number, unit, _ := strings.Cut(window, " ")
+	count, err := strconv.ParseInt(number, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return count * unitSeconds[strings.TrimSuffix(unit, "s")]
 }
 
 // RetryAfter returns the text of Retry-After of a refused decision, empty for none.

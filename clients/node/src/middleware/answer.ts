@@ -1,9 +1,11 @@
 import { status } from "@grpc/grpc-js";
 
-import { type Decision, tightestLimit } from "../decision.js";
-import type { LimitOptions, RateLimitHeaders } from "./options.js";
+import { type Decision, type Limit, tightestLimit } from "../decision.js";
+import type { LimitOptions } from "./options.js";
 
-const PREFIXES: Readonly<Record<RateLimitHeaders, string>> = { ratelimit: "RateLimit-", "x-ratelimit": "X-RateLimit-" };
+const PREFIXES = { ratelimit: "RateLimit-", "x-ratelimit": "X-RateLimit-" } as const;
+/** Seconds of the units of a window whose length is fixed. */
+const UNITS: Readonly<Record<string, number>> = { second: 1, minute: 60, hour: 3_600, day: 86_400, week: 604_800 };
 const UNAVAILABLE_RETRY_MS = 1_000;
 const PLAIN_TEXT = "text/plain; charset=utf-8";
 
@@ -67,14 +69,30 @@ export function grpcAnswer(decision: Decision, options: AnswerOptions): GrpcAnsw
 function rateLimitHeaders(decision: Decision, options: AnswerOptions): Headers {
   const limit = tightestLimit(decision);
   if (limit === undefined) return [];
-  return (options.headers ?? ["ratelimit"]).flatMap((style) => {
+  return (options.headers ?? ["ratelimit"]).flatMap((style): Headers => {
+    if (style === "ratelimit-policy") return policyHeaders(limit);
     const prefix = PREFIXES[style];
     return [
-      [`${prefix}Limit`, String(limit.requestsPerUnit)] as const,
-      [`${prefix}Remaining`, String(limit.remaining)] as const,
-      [`${prefix}Reset`, seconds(limit.resetMs ?? 0)] as const,
+      [`${prefix}Limit`, String(limit.requestsPerUnit)],
+      [`${prefix}Remaining`, String(limit.remaining)],
+      [`${prefix}Reset`, seconds(limit.resetMs ?? 0)],
     ];
   });
+}
+
+/** The headers of draft-ietf-httpapi-ratelimit-headers-10. */
+function policyHeaders({ name, requestsPerUnit, window, remaining, resetMs }: Limit): Headers {
+  // A string of structured fields is printable ASCII.
+  const known = /^[ -~]+$/.test(name) ? name : "default";
+  const quoted = `"${known.replace(/["\\]/g, "\\$&")}"`;
+  const [, count, unit] = /^(\d+) (\w+?)s?$/.exec(window) ?? [];
+  const unitSeconds = UNITS[unit ?? ""];
+  const length = unitSeconds === undefined ? "" : `;w=${String(Number(count) * unitSeconds)}`;
+  const reset = resetMs === undefined ? "" : `;t=${seconds(resetMs)}`;
+  return [
+    ["RateLimit-Policy", `${quoted};q=${String(requestsPerUnit)}${length}`],
+    ["RateLimit", `${quoted};r=${String(remaining)}${reset}`],
+  ];
 }
 
 function retryAfterSeconds(milliseconds: number): string {

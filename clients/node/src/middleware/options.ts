@@ -1,8 +1,8 @@
 import type { Client } from "../client.js";
 import type { Decision } from "../decision.js";
 
-/** A style of rate limit headers: `RateLimit-*` or `X-RateLimit-*`. */
-export type RateLimitHeaders = "ratelimit" | "x-ratelimit";
+/** A style of rate limit headers: `RateLimit-*`, `X-RateLimit-*`, or `RateLimit-Policy` and `RateLimit` of the IETF draft. */
+export type RateLimitHeaders = "ratelimit" | "x-ratelimit" | "ratelimit-policy";
 
 /** Where an entry has its value from. */
 type EntrySource<R> =

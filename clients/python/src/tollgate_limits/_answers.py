@@ -10,15 +10,17 @@ from typing import Literal, TypeAlias, get_args
 
 from ._durations import whole_seconds
 from .descriptors import Request
-from .model import Decision
+from .model import Decision, Limit
 
 logger = logging.getLogger("tollgate_limits")
 
-HeaderStyle: TypeAlias = Literal["ratelimit", "x-ratelimit"]
-"""Prefix of the rate limit headers."""
+HeaderStyle: TypeAlias = Literal["ratelimit", "x-ratelimit", "ratelimit-policy"]
+"""Prefix of the rate limit headers, or the two headers of the IETF draft."""
 
 Headers: TypeAlias = list[tuple[str, str]]
 
+# Seconds of the units of a window whose length is fixed.
+_UNITS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 _PREFIXES: dict[HeaderStyle, str] = {"ratelimit": "RateLimit-", "x-ratelimit": "X-RateLimit-"}
 
 
@@ -63,7 +65,7 @@ class Answers:
     def __post_init__(self) -> None:
         for style in self.headers:
             if style not in get_args(HeaderStyle):
-                raise ValueError(f"headers must be of ratelimit and x-ratelimit, not {style!r}")
+                raise ValueError(f"headers must be of {get_args(HeaderStyle)}, not {style!r}")
         for status in (self.status, self.error_status):
             if not 200 <= status <= 599:
                 raise ValueError(f"status must be from 200 to 599, not {status}")
@@ -75,6 +77,9 @@ class Answers:
             return []
         headers = []
         for style in self.headers:
+            if style == "ratelimit-policy":
+                headers += _policy_headers(limit)
+                continue
             prefix = _PREFIXES[style]
             headers.append((f"{prefix}Limit", str(limit.requests_per_unit)))
             headers.append((f"{prefix}Remaining", str(limit.remaining)))
@@ -120,3 +125,18 @@ class Answers:
             self.on_decision(request, decision)
         except Exception:
             logger.exception("on_decision failed")
+
+
+def _policy_headers(limit: Limit) -> Headers:
+    """Headers of draft-ietf-httpapi-ratelimit-headers-10."""
+    # A string of structured fields is printable ASCII.
+    known = limit.name if limit.name.isascii() and limit.name.isprintable() else ""
+    name = (known or "default").replace("\\", "\\\\").replace('"', '\\"')
+    count, _, unit = limit.window.partition(" ")
+    seconds = _UNITS.get(unit.removesuffix("s"))
+    window = f";w={int(count) * seconds}" if seconds and count.isdecimal() else ""
+    reset = "" if limit.reset is None else f";t={whole_seconds(limit.reset)}"
+    return [
+        ("RateLimit-Policy", f'"{name}";q={limit.requests_per_unit}{window}'),
+        ("RateLimit", f'"{name}";r={limit.remaining}{reset}'),
+    ]

@@ -36,7 +36,8 @@ class TollgateMiddleware:
         skip_paths: Path templates that pass without a call.
         skip: Function of the request: if true, it passes without a call.
         shadow: The check is made, but the request always passes, and no headers are added.
-        headers: Rate limit headers: any of `ratelimit`, `x-ratelimit`.
+        headers: Rate limit headers: any of `ratelimit`, `x-ratelimit`,
+            `ratelimit-policy`.
         status: HTTP status of a refused request.
         body: Body of a refused request.
         content_type: Content type of that body.

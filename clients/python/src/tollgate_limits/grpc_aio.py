@@ -39,7 +39,8 @@ class TollgateInterceptor(grpc.aio.ServerInterceptor):
         skip_paths: Path templates that pass without a call.
         skip: Function of the request: if true, it passes without a call.
         shadow: The check is made, but the request always passes, and no headers are added.
-        headers: Rate limit headers: any of `ratelimit`, `x-ratelimit`.
+        headers: Rate limit headers: any of `ratelimit`, `x-ratelimit`,
+            `ratelimit-policy`.
         on_decision: Function of the request and the decision, after each check. If it fails, the
             failure is logged, and the request goes on.
 

@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::{HeaderStyle, Options};
-use crate::{Decision, Source};
+use crate::{Decision, Limit, Source};
 
 /// `Retry-After` of a request refused by `on_error: deny`.
 const RETRY_AFTER_ERROR: Duration = Duration::from_secs(1);
@@ -86,6 +86,11 @@ impl Options {
         };
         for style in &self.headers {
             let (limit_name, remaining_name, reset_name) = match style {
+                HeaderStyle::Policy => {
+                    let [policy, current] = policy_headers(limit);
+                    headers.extend([policy, current]);
+                    continue;
+                }
                 HeaderStyle::RateLimit => {
                     ("ratelimit-limit", "ratelimit-remaining", "ratelimit-reset")
                 }
@@ -104,6 +109,48 @@ impl Options {
         }
         headers
     }
+}
+
+/// The headers of draft-ietf-httpapi-ratelimit-headers-10.
+fn policy_headers(limit: &Limit) -> [(HeaderName, HeaderValue); 2] {
+    // A string of structured fields is printable ASCII.
+    let printable = |byte: u8| (b' '..=b'~').contains(&byte);
+    let known = !limit.name.is_empty() && limit.name.bytes().all(printable);
+    let name = if known { &limit.name } else { "default" };
+    let name = name.replace('\\', r"\\").replace('"', r#"\""#);
+    let window = window_seconds(&limit.window).map(|seconds| format!(";w={seconds}"));
+    let reset = limit
+        .reset
+        .map(|time| format!(";t={}", whole_seconds(time)));
+    let policy = format!(
+        "\"{name}\";q={}{}",
+        limit.requests_per_unit,
+        window.unwrap_or_default()
+    );
+    let current = format!(
+        "\"{name}\";r={}{}",
+        limit.remaining,
+        reset.unwrap_or_default()
+    );
+    [("ratelimit-policy", policy), ("ratelimit", current)].map(|(name, text)| {
+        let value = HeaderValue::try_from(text);
+        let value = value.unwrap_or_else(|_| HeaderValue::from_static(""));
+        (HeaderName::from_static(name), value)
+    })
+}
+
+/// Seconds of a window such as `15 minutes`. Months and years have no fixed length.
+fn window_seconds(window: &str) -> Option<u64> {
+    let (count, unit) = window.split_once(' ')?;
+    let seconds = match unit.strip_suffix('s').unwrap_or(unit) {
+        "second" => 1,
+        "minute" => 60,
+        "hour" => 3_600,
+        "day" => 86_400,
+        "week" => 604_800,
+        _ => return None,
+    };
+    count.parse::<u64>().ok()?.checked_mul(seconds)
 }
 
 /// An answer to a request whose check failed: the client is closed.
@@ -129,7 +176,11 @@ fn grpc_answer<B: Default>(code: Code, message: &str, retry: Option<Duration>) -
 }
 
 /// Whole seconds, rounded up.
-fn seconds(time: Duration) -> HeaderValue {
+fn whole_seconds(time: Duration) -> u64 {
     let more = u64::from(time.subsec_nanos() > 0);
-    HeaderValue::from(time.as_secs().saturating_add(more))
+    time.as_secs().saturating_add(more)
+}
+
+fn seconds(time: Duration) -> HeaderValue {
+    HeaderValue::from(whole_seconds(time))
 }

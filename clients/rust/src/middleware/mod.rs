@@ -52,6 +52,8 @@ pub enum HeaderStyle {
     RateLimit,
     /// The same with `X-RateLimit-`.
     XRateLimit,
+    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10.
+    Policy,
 }
 
 /// What is limited, and how a refused request is answered. Clones share it.

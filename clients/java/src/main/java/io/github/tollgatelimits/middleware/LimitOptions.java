@@ -3,7 +3,6 @@ package io.github.tollgatelimits.middleware;
 import io.github.tollgatelimits.CheckRequest;
 import io.github.tollgatelimits.Decision;
 import io.github.tollgatelimits.Descriptor;
-import io.github.tollgatelimits.Limit;
 import io.github.tollgatelimits.Source;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -127,19 +126,7 @@ public final class LimitOptions<R> {
 
   private Map<String, String> limitHeaders(Decision decision) {
     Map<String, String> fields = new LinkedHashMap<>();
-    Optional<Limit> tightest = decision.tightestLimit();
-    if (tightest.isPresent()) {
-      Limit limit = tightest.get();
-      for (HeaderStyle style : headers) {
-        fields.put(style.prefix() + "Limit", Long.toString(limit.requestsPerUnit()));
-        fields.put(style.prefix() + "Remaining", Long.toString(limit.remaining()));
-        limit
-            .reset()
-            .ifPresent(
-                reset ->
-                    fields.put(style.prefix() + "Reset", Long.toString(Answer.secondsUp(reset))));
-      }
-    }
+    decision.tightestLimit().ifPresent(limit -> headers.forEach(style -> style.add(limit, fields)));
     return fields;
   }
 
