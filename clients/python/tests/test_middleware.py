@@ -24,12 +24,35 @@ from google.rpc import error_details_pb2, status_pb2
 from tests.service import Tollgate, wait_for
 from tollgate_limits import Client, Decision, aio
 from tollgate_limits.asgi import TollgateMiddleware as AsgiMiddleware
-from tollgate_limits.descriptors import Function, Header, Path, RemoteAddress, Request, Value
+from tollgate_limits.descriptors import (
+    Function,
+    RemoteAddress,
+    RequestHeader,
+    RequestPath,
+    RequestView,
+    Value,
+)
+from tollgate_limits.fastapi import RateLimit
 from tollgate_limits.grpc_aio import TollgateInterceptor
 from tollgate_limits.wsgi import TollgateMiddleware as WsgiMiddleware
 
 FRAMEWORKS = ["asgi", "wsgi"]
 BY_ADDRESS = [[RemoteAddress("remote_address")]]
+
+
+@contextmanager
+def running_asgi(app: Any) -> Iterator[int]:
+    """An application on uvicorn. The value is its port."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", proxy_headers=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_for(lambda: server.started)
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(10)
 
 
 @contextmanager
@@ -55,16 +78,38 @@ def asgi_server(address: str, client_options: dict[str, Any], **options: Any) ->
         await one.send_text("hello")
         await one.close()
 
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", proxy_headers=False)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        wait_for(lambda: server.started)
-        yield server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join(10)
+    with running_asgi(app) as port:
+        yield port
+
+
+@contextmanager
+def fastapi_server(address: str, client_options: dict[str, Any], **options: Any) -> Iterator[int]:
+    """FastAPI with a dependency at one route, and a decorator at another. The value is its port."""
+    client = aio.Client(address, domain="edge", deadline=5, **client_options)
+    limit = RateLimit(client, **options)
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        yield
+        await client.close()
+
+    app = fastapi.FastAPI(lifespan=lifespan)
+
+    @app.get("/depends")
+    async def depends(decision: Decision = fastapi.Depends(limit)) -> int | None:
+        return decision.remaining
+
+    @app.get("/decorated/{name}")
+    @limit.route
+    async def decorated(name: str, times: int = 1) -> str:
+        return name * times
+
+    @app.get("/free")
+    async def free() -> str:
+        return "free"
+
+    with running_asgi(app) as port:
+        yield port
 
 
 @contextmanager
@@ -95,7 +140,7 @@ def serve(
     framework: str, address: str, client_options: dict[str, Any] | None = None, **options: Any
 ) -> Iterator[Callable[..., tuple[int, dict[str, str], str]]]:
     """A function that sends a request, and returns status, headers in lower case, and body."""
-    make = asgi_server if framework == "asgi" else wsgi_server
+    make = {"asgi": asgi_server, "wsgi": wsgi_server, "fastapi": fastapi_server}[framework]
     with make(address, client_options or {}, **options) as port:
 
         def get(
@@ -134,6 +179,25 @@ def test_the_sixth_request_is_refused(tollgate: Tollgate, framework: str) -> Non
         assert headers["content-length"] == "17"
 
 
+def test_fastapi_limits_single_routes(tollgate: Tollgate) -> None:
+    by_path = [[RemoteAddress("remote_address")]]
+    with serve("fastapi", tollgate.address, descriptors=by_path) as get:
+        status, headers, body = get("/depends")
+        assert (status, body, headers["ratelimit-remaining"]) == (200, "4", "4")
+        status, headers, body = get("/decorated/ann?times=2")
+        assert (status, body, headers["ratelimit-remaining"]) == (200, '"annann"', "3")
+        assert get("/decorated/ann?times=many")[0] == 422
+        for _ in range(10):
+            assert get("/free")[0] == 200
+            get("/depends")
+        for path in ("/depends", "/decorated/ann"):
+            status, headers, body = get(path)
+            assert (status, json.loads(body)) == (429, {"detail": "Too Many Requests"})
+            assert headers["content-type"] == "application/json"
+            assert headers["ratelimit-remaining"] == "0"
+            assert 1 <= int(headers["retry-after"]) <= 60
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_trusted_proxies(tollgate: Tollgate, framework: str) -> None:
     with serve(
@@ -147,11 +211,11 @@ def test_trusted_proxies(tollgate: Tollgate, framework: str) -> None:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_what_a_request_is(tollgate: Tollgate, framework: str) -> None:
-    seen: list[tuple[Request, Decision]] = []
+    seen: list[tuple[RequestView, Decision]] = []
     with serve(
         framework,
         tollgate.address,
-        descriptors=[[Path("large"), Header("tag", "X-Tag")], [Value("large", "x")]],
+        descriptors=[[RequestPath("large"), RequestHeader("tag", "X-Tag")], [Value("large", "x")]],
         hits=lambda request: 3 if request.header("x-tag") else 1,
         skip=lambda request: request.path == "/skipped",
         skip_paths=["/healthz", "/assets/{rest...}"],
@@ -371,7 +435,7 @@ def test_metadata_of_handlers(tollgate: Tollgate) -> None:
             await call(channel, "missing")
         assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
-    seen: list[Request] = []
+    seen: list[RequestView] = []
     run_grpc(
         test,
         tollgate.address,

@@ -49,7 +49,7 @@ def environment(wheel: Path, tollgate: Tollgate, **variables: str) -> dict[str, 
 
 
 def test_the_readme_has_every_program() -> None:
-    names = ["client", "aio", "asgi", "wsgi", "grpc"]
+    names = ["client", "aio", "asgi", "fastapi", "wsgi", "grpc"]
     assert list(PROGRAMS) == [f"{name}_example.py" for name in names]
 
 
@@ -104,14 +104,23 @@ def get(port: int, path: str = "/") -> tuple[int, str]:
         connection.close()
 
 
-@pytest.mark.parametrize("name", ["asgi_example.py", "wsgi_example.py"])
-def test_http_programs(wheel: Path, tollgate: Tollgate, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("asgi_example.py", "Too Many Requests"),
+        ("fastapi_example.py", '{"detail":"Too Many Requests"}'),
+        ("wsgi_example.py", "Too Many Requests"),
+    ],
+)
+def test_http_programs(
+    wheel: Path, tollgate: Tollgate, tmp_path: Path, name: str, refused: str
+) -> None:
     (tmp_path / name).write_text(PROGRAMS[name])
     port = free_port()
     with running(tmp_path / name, tmp_path, environment(wheel, tollgate, PORT=str(port))):
         wait_for(lambda: listens(port), 30)
         answers = [get(port) for _ in range(6)]
-    assert answers == [(200, "hello")] * 5 + [(429, "Too Many Requests")]
+    assert answers == [(200, "hello")] * 5 + [(429, refused)]
 
 
 def test_the_grpc_program(wheel: Path, tollgate: Tollgate, tmp_path: Path) -> None:

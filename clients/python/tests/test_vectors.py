@@ -53,11 +53,11 @@ def make_entry(entry: dict[str, Any]) -> sources.Entry:
     if "value" in entry:
         return sources.Value(key, entry["value"])
     if "header" in entry:
-        return sources.Header(key, entry["header"], default)
+        return sources.RequestHeader(key, entry["header"], default)
     if "method" in entry:
-        return sources.Method(key)
+        return sources.RequestMethod(key)
     if "path" in entry:
-        return sources.Path(key)
+        return sources.RequestPath(key)
     if "path_templates" in entry:
         return sources.PathTemplates(key, entry["path_templates"], default)
     assert "remote_address" in entry
@@ -74,7 +74,7 @@ def test_descriptors(case: dict[str, Any]) -> None:
         hits=config.get("hits", 1),
     )
     found = limits.descriptors_of(
-        sources.Request(
+        sources.RequestView(
             method=request["method"],
             path=request["path"].partition("?")[0],
             headers=[(name.lower(), value) for name, value in request["headers"]],

@@ -22,7 +22,7 @@ import waitress.server
 
 from tollgate_limits import Client, Decision, aio
 from tollgate_limits.asgi import TollgateMiddleware as AsgiMiddleware
-from tollgate_limits.descriptors import Request, Value
+from tollgate_limits.descriptors import RequestView, Value
 from tollgate_limits.wsgi import TollgateMiddleware as WsgiMiddleware
 
 PORT = int(os.environ.get("PORT", "8000"))
@@ -39,7 +39,7 @@ class Stats:
         self._sources: Counter[str] = Counter()
         self._late = 0
 
-    def count(self, _: Request, decision: Decision) -> None:
+    def count(self, _: RequestView, decision: Decision) -> None:
         with self._lock:
             self._sources[decision.source] += 1
             self._late += decision.elapsed > DEADLINE + 0.1

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Literal, TypeAlias, get_args
 
 from ._durations import whole_seconds
-from .descriptors import Request
+from .descriptors import RequestView
 from .model import Decision, Limit
 
 logger = logging.getLogger("tollgate_limits")
@@ -60,7 +60,7 @@ class Answers:
     body: str = "Too Many Requests"
     content_type: str = "text/plain; charset=utf-8"
     error_status: int = 503
-    on_decision: Callable[[Request, Decision], object] | None = None
+    on_decision: Callable[[RequestView, Decision], object] | None = None
 
     def __post_init__(self) -> None:
         for style in self.headers:
@@ -117,7 +117,7 @@ class Answers:
         """The rate limit headers in lower case."""
         return [(name.lower(), value) for name, value in self.rate_limit_headers(decision)]
 
-    def report(self, request: Request, decision: Decision) -> None:
+    def report(self, request: RequestView, decision: Decision) -> None:
         """Calls `on_decision`. If it fails, the request goes on."""
         if self.on_decision is None:
             return

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from ._answers import Answers, HeaderStyle, HttpRefusal
 from .aio import Client
-from .descriptors import Entry, Request, RequestLimits
+from .descriptors import Entry, RequestLimits, RequestView
 from .model import Decision
 
 __all__ = ["TollgateMiddleware"]
@@ -56,17 +56,17 @@ class TollgateMiddleware:
         client: Client,
         descriptors: Sequence[Sequence[Entry]],
         domain: str | None = None,
-        hits: int | Callable[[Request], int] = 1,
+        hits: int | Callable[[RequestView], int] = 1,
         trusted_proxies: Sequence[str] = (),
         skip_paths: Sequence[str] = (),
-        skip: Callable[[Request], bool] | None = None,
+        skip: Callable[[RequestView], bool] | None = None,
         shadow: bool = False,
         headers: Sequence[HeaderStyle] = ("ratelimit",),
         status: int = 429,
         body: str = "Too Many Requests",
         content_type: str = "text/plain; charset=utf-8",
         error_status: int = 503,
-        on_decision: Callable[[Request, Decision], object] | None = None,
+        on_decision: Callable[[RequestView, Decision], object] | None = None,
     ) -> None:
         self._app = app
         self._client = client
@@ -93,7 +93,7 @@ class TollgateMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        request = _request(scope)
+        request = request_view(scope)
         descriptors = self._limits.descriptors_of(request)
         if not descriptors:
             await self._app(scope, receive, send)
@@ -119,14 +119,14 @@ class TollgateMiddleware:
         await self._app(scope, receive, send_with_headers)
 
 
-def _request(scope: _Scope) -> Request:
+def request_view(scope: _Scope) -> RequestView:
     raw_path: bytes | None = scope.get("raw_path")
     if raw_path is None:
         path = quote(scope["path"], safe=_PATH_CHARACTERS)
     else:
         path = raw_path.decode("latin-1").partition("?")[0]
     peer = scope.get("client")
-    return Request(
+    return RequestView(
         method=scope.get("method", "GET"),
         path=path,
         headers=[

@@ -2,7 +2,7 @@
 
 A list of descriptors is a list of lists of entries::
 
-    [[RemoteAddress("remote_address")], [Header("user", "x-user"), Method("method")]]
+    [[RemoteAddress("remote_address")], [RequestHeader("user", "x-user"), RequestMethod("method")]]
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .model import Descriptor
 __all__ = [
     "Entry",
     "Function",
-    "Header",
-    "Method",
-    "Path",
+    "RequestHeader",
+    "RequestMethod",
+    "RequestPath",
     "PathTemplates",
     "RemoteAddress",
-    "Request",
+    "RequestView",
     "RequestLimits",
     "Value",
 ]
@@ -33,7 +33,7 @@ _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestView:
     """What a source can read of a request."""
 
     method: str
@@ -61,7 +61,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class RequestHeader:
     """Values of a header, joined by `,`. Missing if empty."""
 
     key: str
@@ -71,14 +71,14 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class RequestMethod:
     """HTTP method; `POST` in gRPC."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class RequestPath:
     """Path without the query, as sent; `/package.Service/Method` in gRPC."""
 
     key: str
@@ -112,12 +112,14 @@ class Function:
     """Text that a function returns. None or an empty text is missing."""
 
     key: str
-    function: Callable[[Request], str | None]
+    function: Callable[[RequestView], str | None]
     default: str | None = None
     """Value if the source is missing. Without it, the descriptor is left out."""
 
 
-Entry: TypeAlias = Value | Header | Method | Path | PathTemplates | RemoteAddress | Function
+Entry: TypeAlias = (
+    Value | RequestHeader | RequestMethod | RequestPath | PathTemplates | RemoteAddress | Function
+)
 """Key of a descriptor, and the source of its value."""
 
 
@@ -127,13 +129,13 @@ class RequestLimits:
 
     descriptors: Sequence[Sequence[Entry]]
     """Descriptors, each a list of entries."""
-    hits: int | Callable[[Request], int] = 1
+    hits: int | Callable[[RequestView], int] = 1
     """Hits of a request, or a function of it."""
     trusted_proxies: Sequence[str] = ()
     """Addresses and CIDR blocks of proxies whose `X-Forwarded-For` is read."""
     skip_paths: Sequence[str] = ()
     """Path templates that pass without a call."""
-    skip: Callable[[Request], bool] | None = None
+    skip: Callable[[RequestView], bool] | None = None
     """Function of the request: if true, it passes without a call."""
     _networks: tuple[_Network, ...] = field(init=False, repr=False)
     _skip_patterns: tuple[re.Pattern[str], ...] = field(init=False, repr=False)
@@ -151,7 +153,7 @@ class RequestLimits:
             raise ValueError("a descriptor needs at least one entry")
         object.__setattr__(self, "_sources", sources)
 
-    def descriptors_of(self, request: Request) -> tuple[Descriptor, ...]:
+    def descriptors_of(self, request: RequestView) -> tuple[Descriptor, ...]:
         """Descriptors to check; none if the request passes without a call."""
         if any(pattern.fullmatch(request.path) for pattern in self._skip_patterns):
             return ()
@@ -169,7 +171,7 @@ class RequestLimits:
                 descriptors.append(Descriptor(tuple(entries)))
         return tuple(descriptors)
 
-    def hits_of(self, request: Request) -> int | None:
+    def hits_of(self, request: RequestView) -> int | None:
         """Hits of the check; None for 1, the service's default."""
         hits = self.hits(request) if callable(self.hits) else self.hits
         return None if hits == 1 else hits
@@ -178,11 +180,11 @@ class RequestLimits:
         match entry:
             case Value(_, value):
                 return lambda _: value
-            case Method():
+            case RequestMethod():
                 return lambda request: request.method
-            case Path():
+            case RequestPath():
                 return lambda request: request.path
-            case Header(_, name, default):
+            case RequestHeader(_, name, default):
                 lower = name.lower()
                 return _with_default(lambda request: request.header(lower), default)
             case PathTemplates(_, templates, default):
@@ -198,21 +200,21 @@ class RequestLimits:
                 raise TypeError(f"not a source of an entry: {entry!r}")
 
 
-_Source: TypeAlias = Callable[[Request], str | None]
+_Source: TypeAlias = Callable[[RequestView], str | None]
 
 
 def _with_default(source: _Source, default: str | None) -> _Source:
     if default is None:
         return source
 
-    def value(request: Request) -> str | None:
+    def value(request: RequestView) -> str | None:
         found = source(request)
         return default if found is None else found
 
     return value
 
 
-def _first_match(patterns: list[tuple[re.Pattern[str], str]], request: Request) -> str | None:
+def _first_match(patterns: list[tuple[re.Pattern[str], str]], request: RequestView) -> str | None:
     for pattern, template in patterns:
         if pattern.fullmatch(request.path):
             return template
@@ -236,7 +238,7 @@ def _pattern(template: str) -> re.Pattern[str]:
     return re.compile(expression, re.DOTALL)
 
 
-def remote_address(request: Request, trusted: Iterable[_Network]) -> str | None:
+def remote_address(request: RequestView, trusted: Iterable[_Network]) -> str | None:
     """Address of the client, behind trusted proxies; None for a Unix socket."""
     address = _parse_address(request.peer)
     if address is None:

@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 from ._answers import Answers, GrpcRefusal, HeaderStyle
 from ._durations import to_duration
 from .aio import Client
-from .descriptors import Entry, Request, RequestLimits
+from .descriptors import Entry, RequestLimits, RequestView
 from .model import Decision
 
 __all__ = ["TollgateInterceptor"]
@@ -54,13 +54,13 @@ class TollgateInterceptor(grpc.aio.ServerInterceptor):
         *,
         descriptors: Sequence[Sequence[Entry]],
         domain: str | None = None,
-        hits: int | Callable[[Request], int] = 1,
+        hits: int | Callable[[RequestView], int] = 1,
         trusted_proxies: Sequence[str] = (),
         skip_paths: Sequence[str] = (),
-        skip: Callable[[Request], bool] | None = None,
+        skip: Callable[[RequestView], bool] | None = None,
         shadow: bool = False,
         headers: Sequence[HeaderStyle] = ("ratelimit",),
-        on_decision: Callable[[Request, Decision], object] | None = None,
+        on_decision: Callable[[RequestView, Decision], object] | None = None,
     ) -> None:
         self._client = client
         self._domain = domain
@@ -174,13 +174,13 @@ class _AllowedContext:
         await cast("Any", self._context).abort_with_status(status)
 
 
-def _request(details: grpc.HandlerCallDetails, context: _Context) -> Request:
+def _request(details: grpc.HandlerCallDetails, context: _Context) -> RequestView:
     headers = [
         (key.lower(), value)
         for key, value in details.invocation_metadata or ()
         if isinstance(value, str)
     ]
-    return Request("POST", details.method, headers, _peer(context.peer()), context)
+    return RequestView("POST", details.method, headers, _peer(context.peer()), context)
 
 
 def _peer(peer: str) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 from ._answers import Answers, HeaderStyle
 from .client import Client
-from .descriptors import Entry, Request, RequestLimits
+from .descriptors import Entry, RequestLimits, RequestView
 from .model import Decision
 
 if TYPE_CHECKING:
@@ -53,17 +53,17 @@ class TollgateMiddleware:
         client: Client,
         descriptors: Sequence[Sequence[Entry]],
         domain: str | None = None,
-        hits: int | Callable[[Request], int] = 1,
+        hits: int | Callable[[RequestView], int] = 1,
         trusted_proxies: Sequence[str] = (),
         skip_paths: Sequence[str] = (),
-        skip: Callable[[Request], bool] | None = None,
+        skip: Callable[[RequestView], bool] | None = None,
         shadow: bool = False,
         headers: Sequence[HeaderStyle] = ("ratelimit",),
         status: int = 429,
         body: str = "Too Many Requests",
         content_type: str = "text/plain; charset=utf-8",
         error_status: int = 503,
-        on_decision: Callable[[Request, Decision], object] | None = None,
+        on_decision: Callable[[RequestView, Decision], object] | None = None,
     ) -> None:
         self._app = app
         self._client = client
@@ -111,7 +111,7 @@ class TollgateMiddleware:
         return self._app(environ, start_with_headers)
 
 
-def _request(environ: WSGIEnvironment) -> Request:
+def _request(environ: WSGIEnvironment) -> RequestView:
     headers = [
         (name[5:].replace("_", "-").lower(), value)
         for name, value in environ.items()
@@ -119,7 +119,7 @@ def _request(environ: WSGIEnvironment) -> Request:
     ]
     headers.append(("content-type", environ.get("CONTENT_TYPE", "")))
     headers.append(("content-length", environ.get("CONTENT_LENGTH", "")))
-    return Request(
+    return RequestView(
         method=environ["REQUEST_METHOD"],
         path=_path(environ),
         headers=headers,
