@@ -2,7 +2,7 @@ import { Breaker, type Permit } from "./breaker.js";
 import { abortReason, type CallLimits, Connections } from "./connections.js";
 import type { Decision, Verdict } from "./decision.js";
 import { type CachedCheck, DenialCache } from "./denial_cache.js";
-import { type Descriptor, effectiveHits, identity, validateDescriptors, validateHits } from "./descriptor.js";
+import { type DescriptorLike, effectiveHits, identity, toDescriptors, validateHits } from "./descriptor.js";
 import { breakerOpen, CallError, ClosedError, isServiceFailure } from "./errors.js";
 import { FailureLog } from "./failure_log.js";
 import { requireKnown } from "./known_options.js";
@@ -85,7 +85,7 @@ export class Client {
   }
 
   /** Takes hits from the limits of the descriptors, or refuses. Without an answer, `onError` decides. */
-  async check(descriptors: readonly Descriptor[], options: CheckOptions = {}): Promise<Decision> {
+  async check(descriptors: readonly DescriptorLike[], options: CheckOptions = {}): Promise<Decision> {
     const startedAt = performance.now();
     const call = this.#checkCall(descriptors, options);
     const traced = this.#telemetry.start("check", call.domain);
@@ -103,7 +103,7 @@ export class Client {
   }
 
   /** Says what a check would answer, and takes nothing. Rejects with a `CallError` without an answer. */
-  async peek(descriptors: readonly Descriptor[], options: CheckOptions = {}): Promise<Decision> {
+  async peek(descriptors: readonly DescriptorLike[], options: CheckOptions = {}): Promise<Decision> {
     const startedAt = performance.now();
     const call = this.#checkCall(descriptors, options);
     const traced = this.#telemetry.start("peek", call.domain);
@@ -125,7 +125,7 @@ export class Client {
    * Without an answer, `onError` decides. `withReservation` also settles it. The protocol `envoy` has no
    * reservations: a `TypeError`.
    */
-  async reserve(descriptors: readonly Descriptor[], options: ReserveOptions = {}): Promise<Reservation> {
+  async reserve(descriptors: readonly DescriptorLike[], options: ReserveOptions = {}): Promise<Reservation> {
     const startedAt = performance.now();
     const protocol = this.#reservations;
     if (protocol === undefined) throw new TypeError("The protocol envoy has no reservations. Use tollgate.");
@@ -161,7 +161,7 @@ export class Client {
    * The function runs also if the reservation is refused: look at `reservation.allowed`.
    */
   async withReservation<T>(
-    descriptors: readonly Descriptor[],
+    descriptors: readonly DescriptorLike[],
     options: ReserveOptions,
     use: (reservation: Reservation) => T | Promise<T>,
   ): Promise<T> {
@@ -199,17 +199,16 @@ export class Client {
   }
 
   /** The call, checked for mistakes. */
-  #checkCall(descriptors: readonly Descriptor[], options: CheckOptions): CheckCall {
+  #checkCall(descriptors: readonly DescriptorLike[], options: CheckOptions): CheckCall {
     if (this.#closed) throw new ClosedError();
     requireKnown("options", options, KNOWN_CALL);
     const domain = options.domain ?? this.#options.domain;
     if (domain === undefined || domain === "") {
       throw new TypeError("domain: set it in the options of the client or of the call");
     }
-    validateDescriptors(descriptors);
     if (options.hits !== undefined) validateHits(options.hits);
     if (options.signal?.aborted) throw abortReason(options.signal);
-    return { domain, descriptors, hits: options.hits };
+    return { domain, descriptors: toDescriptors(descriptors), hits: options.hits };
   }
 
   async #checked(call: CheckCall, signal: AbortSignal | undefined): Promise<Verdict> {

@@ -9,23 +9,40 @@ export interface Descriptor {
   readonly hits?: number;
 }
 
+/**
+ * A descriptor, or an object of keys and values: `{ user: "ann", path: "/" }`.
+ *
+ * JavaScript moves keys that are whole numbers to the front. Such a descriptor needs `entries`.
+ */
+export type DescriptorLike = Descriptor | Readonly<Record<string, string>>;
+
 /** A descriptor of these entries: `descriptor(["user", "ann"], ["path", "/"])`. */
 export function descriptor(...entries: Entry[]): Descriptor {
   return { entries };
 }
 
-/** Throws if the descriptors can never be right. */
-export function validateDescriptors(descriptors: readonly Descriptor[]): void {
+/** The descriptors in one form. Throws if they can never be right. */
+export function toDescriptors(descriptors: readonly DescriptorLike[]): readonly Descriptor[] {
   if (!Array.isArray(descriptors)) throw new TypeError("descriptors: expected an array of descriptors");
-  for (const { entries, hits } of descriptors as readonly Descriptor[]) {
-    if (!Array.isArray(entries)) throw new TypeError("descriptors: expected entries, an array of [key, value]");
-    for (const entry of entries as readonly Entry[]) {
-      if (!Array.isArray(entry) || typeof entry[0] !== "string" || typeof entry[1] !== "string") {
-        throw new TypeError("descriptors: expected each entry to be [key, value], both strings");
-      }
-    }
-    if (hits !== undefined) validateHits(hits);
+  return (descriptors as readonly DescriptorLike[]).map(toDescriptor);
+}
+
+function toDescriptor(descriptor: DescriptorLike): Descriptor {
+  if (typeof descriptor !== "object" || Array.isArray(descriptor)) {
+    throw new TypeError('descriptors: expected objects, such as { user: "ann" } or { entries: [["user", "ann"]] }');
   }
+  const made = isDescriptor(descriptor) ? descriptor : { entries: Object.entries(descriptor) };
+  for (const entry of made.entries) {
+    if (!Array.isArray(entry) || typeof entry[0] !== "string" || typeof entry[1] !== "string") {
+      throw new TypeError("descriptors: expected keys and values to be strings");
+    }
+  }
+  if (made.hits !== undefined) validateHits(made.hits);
+  return made;
+}
+
+function isDescriptor(descriptor: DescriptorLike): descriptor is Descriptor {
+  return Array.isArray(descriptor.entries);
 }
 
 /** Throws if it is no number of hits. */

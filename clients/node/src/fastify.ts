@@ -7,9 +7,20 @@ import { Limiter } from "./middleware/limiter.js";
 import { nodeRequestView } from "./middleware/node_request.js";
 import type { LimitOptions } from "./middleware/options.js";
 
+/** Options of a route: those of the plugin that differ, or `false` for no limit. */
+export type RouteLimit = false | Partial<LimitOptions<FastifyRequest>>;
+
+declare module "fastify" {
+  interface FastifyContextConfig {
+    /** What differs from the options of the plugin; `false`: no limit. */
+    tollgate?: RouteLimit;
+  }
+}
+
 /**
  * Fastify plugin that checks each request in an `onRequest` hook: `app.register(tollgate, { client, … })`.
  *
+ * A route changes options with `config: { tollgate: { hits: 5 } }`, and is not limited with `config: { tollgate: false }`.
  * It applies to the instance that registers it and to those below it. An error of a function in the options
  * goes to Fastify's error handler. Registering fails if an option cannot be right.
  */
@@ -18,7 +29,15 @@ export function tollgate(
   options: LimitOptions<FastifyRequest>,
   done: (error?: Error) => void,
 ): void {
-  app.addHook("onRequest", tollgateHook(options));
+  const shared = tollgateHook(options);
+  const own = new WeakMap<object, typeof shared>();
+  app.addHook("onRequest", async (request, reply) => {
+    const { tollgate: route } = request.routeOptions.config;
+    if (route === false) return;
+    const hook = route === undefined ? shared : (own.get(route) ?? tollgateHook({ ...options, ...route }));
+    if (route !== undefined) own.set(route, hook);
+    await hook(request, reply);
+  });
   done();
 }
 

@@ -2,9 +2,15 @@
 
 export { type CheckOptions, Client, type ReserveOptions } from "./client.js";
 export { type Decision, type DecisionSource, type Limit, tightestLimit } from "./decision.js";
-export { type Descriptor, descriptor, type Entry } from "./descriptor.js";
+export { type Descriptor, type DescriptorLike, descriptor, type Entry } from "./descriptor.js";
 export { CallError, ClosedError, type StatusName } from "./errors.js";
-export type { DescriptorEntry, DescriptorSpec, LimitOptions, RateLimitHeaders } from "./middleware/options.js";
+export type {
+  DescriptorEntry,
+  DescriptorSpec,
+  EntrySource,
+  LimitOptions,
+  RateLimitHeaders,
+} from "./middleware/options.js";
 export type { ClientOptions, Logger, OnError, Protocol, TlsOptions } from "./options.js";
 export type { Settlement } from "./protocol.js";
 export type { Reservation, SettleOptions } from "./reservation.js";

@@ -182,6 +182,26 @@ test("an error has the message of the server", () =>
     });
   }));
 
+test("a descriptor is an object of keys and values, or has entries", () =>
+  scripted(async (server, client) => {
+    await client.check([{ user: "ann", path: "/" }, { entries: [["2", "b"]], hits: 3 }, { entries: "text" }]);
+    const { descriptors } = server.calls[0]?.request as { descriptors: object[] };
+    assert.deepEqual(descriptors, [
+      {
+        entries: [
+          { key: "user", value: "ann" },
+          { key: "path", value: "/" },
+        ],
+        hits: undefined,
+      },
+      { entries: [{ key: "2", value: "b" }], hits: 3n },
+      { entries: [{ key: "entries", value: "text" }], hits: undefined },
+    ]);
+    await assert.rejects(client.check([{ user: 5 } as never]), /^TypeError: descriptors: expected keys and values/);
+    await assert.rejects(client.check(["user" as never]), /^TypeError: descriptors: expected objects, such as/);
+    await assert.rejects(client.check([null as never]), TypeError);
+  }));
+
 test("arguments that can never be right fail before a call", () =>
   scripted(
     async (server, client) => {

@@ -87,9 +87,33 @@ const serveFastifyHook: Serve = async (options, by = client) => {
   return { url: `${url}/api/hello`, close: () => app.close() };
 };
 
+test("a route of Fastify has options of its own", async () => {
+  const app = fastify();
+  await app.register(fastifyLimit, {
+    client,
+    descriptors: [{ route: "shared", tag: { header: "x-tag", default: "-" } }],
+  });
+  const answer = (): string => "hello";
+  app.get("/shared", answer);
+  app.get("/free", { config: { tollgate: false } }, answer);
+  app.get("/own", { config: { tollgate: { descriptors: [{ route: "own" }], hits: 5, status: 420 } } }, answer);
+  const misspelt = { hit: 5 } as object;
+  app.get("/wrong", { config: { tollgate: misspelt } }, answer);
+  const get = async (url: string): Promise<string> => {
+    const { statusCode, headers } = await app.inject(url);
+    return `${String(statusCode)} ${String(headers["ratelimit-remaining"])}`;
+  };
+  assert.equal(await get("/own"), "200 0");
+  assert.equal(await get("/own"), "420 0");
+  assert.equal(await get("/free"), "200 undefined");
+  assert.equal(await get("/wrong"), "500 undefined");
+  assert.equal(await get("/shared"), "200 undefined");
+  await app.close();
+});
+
 for (const [framework, serve] of Object.entries({ serveExpress, serveFastify, serveFastifyHook })) {
   test(`${framework}: 5 requests pass, the 6th is refused`, async () => {
-    const site = await serve({ descriptors: [[{ key: "route", value: framework }]], trustedProxies: ["127.0.0.1"] });
+    const site = await serve({ descriptors: [{ route: framework }], trustedProxies: ["127.0.0.1"] });
     for (let left = 4; left >= 0; left -= 1) {
       const response = await fetch(site.url);
       assert.equal(response.status, 200);

@@ -1,7 +1,7 @@
 import type { Decision } from "../decision.js";
 import type { Descriptor, Entry } from "../descriptor.js";
 import { requireKnown } from "../known_options.js";
-import type { DescriptorEntry, LimitOptions } from "./options.js";
+import type { DescriptorEntry, DescriptorSpec, LimitOptions } from "./options.js";
 import { PathTemplates } from "./path_template.js";
 import { RemoteAddress } from "./remote_address.js";
 
@@ -66,7 +66,7 @@ export class Limiter<R> {
     this.#options = options;
     this.#skipPaths = new PathTemplates(options.skipPaths ?? []);
     const remote = new RemoteAddress(options.trustedProxies ?? []);
-    this.#specs = options.descriptors.map((spec) => spec.map((entry) => compile(entry, remote)));
+    this.#specs = options.descriptors.map((spec) => entriesOf(spec).map((entry) => compile(entry, remote)));
   }
 
   /** The decision on a request; undefined if it passes without a call. */
@@ -115,6 +115,17 @@ async function read<R>(
     entries.push([key, value]);
   }
   return entries;
+}
+
+function entriesOf<R>(spec: DescriptorSpec<R>): readonly DescriptorEntry<R>[] {
+  if (isList(spec)) return spec;
+  return Object.entries(spec).map(([key, source]) =>
+    typeof source === "string" ? { key, value: source } : { key, ...source },
+  );
+}
+
+function isList<R>(spec: DescriptorSpec<R>): spec is readonly DescriptorEntry<R>[] {
+  return Array.isArray(spec);
 }
 
 function compile<R>(entry: DescriptorEntry<R>, remote: RemoteAddress): CompiledEntry<R> {

@@ -5,7 +5,7 @@ import type { Decision } from "../decision.js";
 export type RateLimitHeaders = "ratelimit" | "x-ratelimit" | "ratelimit-policy";
 
 /** Where an entry has its value from. */
-type EntrySource<R> =
+export type EntrySource<R> =
   /** A fixed text. */
   | { readonly value: string }
   /** The values of a header, joined by `,`; missing if empty. */
@@ -24,8 +24,13 @@ type EntrySource<R> =
 /** An entry of a descriptor: its key, one source, and the value if the source is missing. */
 export type DescriptorEntry<R> = { readonly key: string; readonly default?: string } & EntrySource<R>;
 
-/** The entries of a descriptor. If one is missing and has no default, the descriptor is left out. */
-export type DescriptorSpec<R> = readonly DescriptorEntry<R>[];
+/**
+ * The entries of a descriptor. If one is missing and has no default, the descriptor is left out.
+ *
+ * An object has a source for each key, or a fixed text: `{ plan: "free", user: { header: "x-user" } }`.
+ */
+export type DescriptorSpec<R> =
+  readonly DescriptorEntry<R>[] | Readonly<Record<string, string | ({ readonly default?: string } & EntrySource<R>)>>;
 
 /** Options of a middleware. `R` is the framework's request. */
 export interface LimitOptions<R> {
