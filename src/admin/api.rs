@@ -86,7 +86,7 @@ impl AdminApi {
     pub fn new(parts: AdminParts) -> Self {
         let streams_max = parts.streams_max.min(Semaphore::MAX_PERMITS);
         let clock = Arc::clone(&parts.clock);
-        let rates = LimitRates::new(parts.metrics, parts.generations, clock);
+        let rates = LimitRates::new(parts.generations, clock);
         Self {
             instance: instance_name().into(),
             clock: parts.clock,

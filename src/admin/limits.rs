@@ -147,6 +147,7 @@ pub(super) fn limit_state(
         reservations: counts.reservations(rule),
         rates: counts.rates(rule.index),
         candidate: candidates.and_then(|candidates| candidates.of(&rule.domain, &name)),
+        label: counts.label(rule).to_owned(),
         domain: rule.domain.to_string(),
         rule: name,
     }

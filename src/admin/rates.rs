@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use tollgate_limiter::{Rule, Tally};
+use tollgate_limiter::Rule;
 
 use crate::admin_api::{Hits, Rates, ReservationCounts};
 use crate::clock::Clock;
-use crate::metrics::{Metrics, ReservationResult, RuleCounters};
+use crate::metrics::{HitOutcome, LimitHits, ReservationResult, RuleCounters};
 use crate::pipeline::{Generation, Generations};
 
 /// How often the sampler looks whether a sample is due.
@@ -31,7 +31,6 @@ const SAMPLE_US_MIN: u64 = 500_000;
 
 /// The rates of all rules.
 pub(super) struct LimitRates {
-    metrics: Arc<Metrics>,
     generations: Arc<Generations>,
     clock: Arc<dyn Clock>,
     samples: Mutex<[Sample; 2]>,
@@ -45,12 +44,12 @@ struct Sample {
     /// The number of the generation of rules; 0 for no sample.
     generation: i64,
     uptime_us: u64,
-    totals: Vec<Tally>,
+    totals: Vec<LimitHits>,
 }
 
 /// The hits of every rule now, and their rates.
 pub(super) struct LimitCounts<'r> {
-    now: Vec<Tally>,
+    now: Vec<LimitHits>,
     samples: MutexGuard<'r, [Sample; 2]>,
     counters: RuleCounters,
     /// How long the samples lie apart, in seconds; 0 without two samples of these rules.
@@ -61,13 +60,8 @@ pub(super) struct LimitCounts<'r> {
 
 impl LimitRates {
     /// No samples yet.
-    pub(super) fn new(
-        metrics: Arc<Metrics>,
-        generations: Arc<Generations>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub(super) fn new(generations: Arc<Generations>, clock: Arc<dyn Clock>) -> Self {
         Self {
-            metrics,
             generations,
             clock,
             samples: Mutex::default(),
@@ -119,9 +113,8 @@ impl LimitRates {
         let [_, last] = &mut *samples;
         last.generation = generation.number;
         last.uptime_us = now_us;
-        self.metrics
-            .limits
-            .rule_totals(&generation.counters, &mut last.totals);
+        last.totals.clear();
+        last.totals.extend(generation.counters.hits());
         // After a reload with fewer rules.
         let len = last.totals.len();
         last.totals.shrink_to(len.saturating_mul(2));
@@ -133,10 +126,7 @@ impl LimitRates {
 
     /// The hits of each rule of a generation, now, and their rates.
     pub(super) fn counts(&self, generation: &Generation) -> LimitCounts<'_> {
-        let mut now = Vec::new();
-        self.metrics
-            .limits
-            .rule_totals(&generation.counters, &mut now);
+        let now = generation.counters.hits().collect();
         let samples = self.samples();
         let [before, last] = &*samples;
         let number = generation.number;
@@ -162,12 +152,19 @@ impl LimitCounts<'_> {
     pub(super) fn hits(&self, index: usize) -> Hits {
         let hits = self.now.get(index).copied().unwrap_or_default();
         Hits {
-            total: hits.total_hits,
-            admitted: hits.within_limit,
-            over: hits.over_limit,
-            near: hits.near_limit,
-            shadow: hits.shadow_mode,
+            total: hits.total(),
+            admitted: hits.of(HitOutcome::Admitted),
+            refused: hits.of(HitOutcome::Refused),
+            would_refuse: hits.of(HitOutcome::WouldRefuse),
+            overruled: hits.of(HitOutcome::Overruled),
+            charged: hits.of(HitOutcome::Charged),
+            near: hits.near,
         }
+    }
+
+    /// What tells the limit of a rule from others of its descriptor.
+    pub(super) fn label(&self, rule: &Rule) -> &str {
+        self.counters.limit_label(rule)
     }
 
     /// What became of the reservations of a rule since the start.
@@ -200,21 +197,27 @@ impl LimitCounts<'_> {
             let rate = last.saturating_sub(before) as f64 / self.seconds;
             (rate * 1_000.0).round() / 1_000.0
         };
+        let of = |outcome| rate(last.of(outcome), before.of(outcome));
         Rates {
             seconds: (self.seconds * 1_000.0).round() / 1_000.0,
-            total: rate(last.total_hits, before.total_hits),
-            admitted: rate(last.within_limit, before.within_limit),
-            over: rate(last.over_limit, before.over_limit),
-            near: rate(last.near_limit, before.near_limit),
-            shadow: rate(last.shadow_mode, before.shadow_mode),
+            total: rate(last.total(), before.total()),
+            admitted: of(HitOutcome::Admitted),
+            refused: of(HitOutcome::Refused),
+            would_refuse: of(HitOutcome::WouldRefuse),
+            overruled: of(HitOutcome::Overruled),
+            charged: of(HitOutcome::Charged),
+            near: rate(last.near, before.near),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tollgate_limiter::Tally;
+
     use super::*;
     use crate::clock::ManualClock;
+    use crate::metrics::Metrics;
     use crate::rules::file::{self, Options};
     use crate::rules::path::Source;
     use crate::rules::reload::Rules;
@@ -240,13 +243,16 @@ descriptors:
         generations.current().unwrap()
     }
 
-    fn hit(generation: &Generation, index: usize, total_hits: u64, over_limit: u64) {
-        let rule = &generation.rules.rules()[index];
-        generation.counters.of(rule).unwrap().add(&Tally {
+    fn hit(generation: &Generation, index: usize, admitted: u64, refused: u64) {
+        let counters = generation.counters.of(&generation.rules.rules()[index]);
+        let tally = |total_hits| Tally {
             total_hits,
-            over_limit,
             ..Tally::default()
-        });
+        };
+        counters
+            .unwrap()
+            .add(HitOutcome::Admitted, &tally(admitted));
+        counters.unwrap().add(HitOutcome::Refused, &tally(refused));
     }
 
     #[test]
@@ -255,30 +261,32 @@ descriptors:
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
         let clock = Arc::new(ManualClock::default());
         let rates = LimitRates::new(
-            Arc::clone(&metrics),
             Arc::clone(&generations),
             Arc::clone(&clock) as Arc<dyn Clock>,
         );
         rates.sample();
         let rules = reload(&generations, RULES);
-        hit(&rules, 0, 5, 1);
+        hit(&rules, 0, 4, 1);
         rates.sample();
         assert_eq!(rates.counts(&rules).rates(0), Rates::default());
-        hit(&rules, 0, 30, 20);
+        hit(&rules, 0, 10, 20);
         clock.advance_us(10_000_000);
         rates.sample();
         // Too soon for another sample.
-        hit(&rules, 0, 1_000, 1_000);
+        hit(&rules, 0, 0, 1_000);
         clock.advance_us(499_999);
         rates.sample();
         let counts = rates.counts(&rules);
         let rate = counts.rates(0);
-        assert_eq!((rate.seconds, rate.total, rate.over), (10.0, 3.0, 2.0));
+        assert_eq!((rate.seconds, rate.total, rate.refused), (10.0, 3.0, 2.0));
         assert_eq!(
             (counts.rates(1).seconds, counts.rates(1).total),
             (10.0, 0.0)
         );
-        assert_eq!((counts.hits(0).total, counts.hits(0).over), (1_035, 1_021));
+        assert_eq!(
+            (counts.hits(0).total, counts.hits(0).refused),
+            (1_035, 1_021)
+        );
         assert_eq!(counts.rates(2), Rates::default());
         drop(counts);
         // Rates begin again with other rules; hits of a rule that stays do not.

@@ -262,7 +262,7 @@ fn heaviest(state: &AdminState, generation: &Generation) -> (Vec<LimitState>, u6
         .zip(&rules)
         .map(|(position, (rule, _))| {
             let rates = counts.rates(rule.index);
-            (rates.over, rates.total, position)
+            (rates.refused, rates.total, position)
         })
         .collect();
     let by_weight = |a: &(f64, f64, usize), b: &(f64, f64, usize)| {

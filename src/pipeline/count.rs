@@ -1,12 +1,15 @@
-//! Counting decisions by rule, by override and by request label.
+//! Counting hits by limit, by override and by request label.
 
 use std::sync::Arc;
 
 use tollgate_limiter::key::label_key;
-use tollgate_limiter::{Entry, Key, LimitOrigin, Plan, PlannedCheck, Request, Rule, Tally};
+use tollgate_limiter::{
+    Check, Code, DescriptorPlan, Entry, Hits, Key, LimitOrigin, Outcome, Plan, PlannedCheck,
+    Request, Rule, Step, Tally,
+};
 
 use crate::ended::Matched;
-use crate::metrics::{LimitCounters, REQUEST_LABEL_PARTS, RequestCounts};
+use crate::metrics::{HitOutcome, LimitCounters, REQUEST_LABEL_PARTS, RequestCounts};
 use crate::pipeline::{Generation, Pipeline};
 
 impl Pipeline {
@@ -33,28 +36,37 @@ impl Pipeline {
             decision,
             ..
         } = *matched;
-        // Of several limits on one descriptor the one that answered is counted: they have the same
-        // labels.
-        for (descriptor, status) in decision.statuses.iter().enumerate() {
-            let position = status.check_index.unwrap_or(usize::MAX);
-            let (Some(asked), Some(Some(outcome))) =
-                (plan.planned_check(position), outcomes.get(position))
-            else {
+        let planned = plan.descriptors().iter().zip(&decision.statuses);
+        for (descriptor, (planned, status)) in planned.enumerate() {
+            let DescriptorPlan::Checks(positions) = planned else {
                 continue;
             };
-            let PlannedCheck { check, origin } = asked;
-            let near_ratio = self.config.near_limit_ratio;
-            let tally = Tally::of(check, outcome, origin.shadow_mode(), near_ratio);
-            match origin {
-                LimitOrigin::Rule(rule) if !rule.has_request_labels() => {
-                    if let Some(counters) = rules.counters.of(rule) {
-                        counts.add(counters, &tally);
+            for position in positions.clone() {
+                let (Some(asked), Some(Some(outcome))) =
+                    (plan.planned_check(position), outcomes.get(position))
+                else {
+                    continue;
+                };
+                let PlannedCheck { check, origin } = asked;
+                let near_ratio = self.config.near_limit_ratio;
+                let tally = Tally::of(check, outcome, origin.shadow_mode(), near_ratio);
+                let became = hit_outcome(check, outcome, origin, decision.code);
+                let (of_limit, has_labels) = match origin {
+                    LimitOrigin::Rule(rule) => {
+                        (rules.counters.of(rule), !rule.has_request_labels())
                     }
+                    LimitOrigin::Override => (rules.counters.of_overrides(request.domain), false),
+                };
+                let answers = status.check_index == Some(position);
+                if let Some(counters) = of_limit {
+                    counts.add(counters, became, &tally, answers && has_labels);
                 }
-                _ => {
-                    if let Some(counters) = self.counters_of(rules, request, descriptor, origin) {
-                        counts.add(&counters, &tally);
-                    }
+                // In the series of the reference, only the limit that answered counts.
+                if answers
+                    && !has_labels
+                    && let Some(counters) = self.counters_of(rules, request, descriptor, origin)
+                {
+                    counts.add(&counters, became, &tally, true);
                 }
             }
         }
@@ -91,6 +103,25 @@ impl Pipeline {
     fn label_key(&self, rule: Option<&Rule>, request: &Request<'_>, entries: &[Entry<'_>]) -> Key {
         let parts = REQUEST_LABEL_PARTS;
         label_key(rule, request.domain, entries, parts, &self.hash)
+    }
+}
+
+/// What became of the hits of a check, in a request with this answer.
+#[inline]
+pub(super) fn hit_outcome(
+    check: &Check,
+    outcome: &Outcome,
+    origin: LimitOrigin<'_>,
+    code: Code,
+) -> HitOutcome {
+    match check.operation.hits {
+        Hits::Take(_) | Hits::Reservation(Step::Reserve { .. }) => match (outcome.allowed, code) {
+            (true, Code::Ok) => HitOutcome::Admitted,
+            (true, Code::OverLimit) => HitOutcome::Overruled,
+            (false, Code::OverLimit) if !origin.shadow_mode() => HitOutcome::Refused,
+            (false, _) => HitOutcome::WouldRefuse,
+        },
+        _ => HitOutcome::Charged,
     }
 }
 

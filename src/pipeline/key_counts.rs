@@ -4,11 +4,14 @@
 //! key has no text yet: see [`Recorder::wants_text`].
 
 use tollgate_limiter::{
-    Check, DescriptorPlan, Hits, LimitOrigin, Outcome, Plan, Request, ReservationOutcome, Step,
+    Check, Code, DescriptorPlan, Hits, LimitOrigin, Outcome, Plan, Request, ReservationOutcome,
+    Step,
 };
 
 use crate::ended::{Ended, Matched};
+use crate::metrics::HitOutcome;
 use crate::pipeline::Pipeline;
+use crate::pipeline::count::hit_outcome;
 use crate::top_keys::{OVERRIDE, Recorder, Text};
 
 /// The fingerprint that keys of this check are counted under.
@@ -41,7 +44,7 @@ impl Pipeline {
     ) {
         recorder.begin(now_us);
         if !matched.outcomes.is_empty() {
-            count(matched.plan, matched.outcomes, recorder, now_us);
+            count(matched, recorder, now_us);
         }
         if wants_texts {
             self.keep_texts(matched.plan, ended.request, recorder);
@@ -103,19 +106,33 @@ fn hits_of_settle(hits: Hits, outcome: &Outcome) -> u64 {
     }
 }
 
+/// What became of hits over the limit.
+fn over_outcome(plan: &Plan<'_>, position: usize, outcome: &Outcome, code: Code) -> HitOutcome {
+    let planned = plan.planned_check(position);
+    planned.map_or(HitOutcome::Refused, |planned| {
+        hit_outcome(planned.check, outcome, planned.origin, code)
+    })
+}
+
 /// Counts the hits of each check that was decided, in a request that the recorder has begun.
 #[inline]
-fn count(plan: &Plan<'_>, outcomes: &[Option<Outcome>], recorder: &mut Recorder, now_us: u64) {
-    for (position, (check, outcome)) in plan.checks().iter().zip(outcomes).enumerate() {
+fn count(matched: &Matched<'_>, recorder: &mut Recorder, now_us: u64) {
+    let (plan, code) = (matched.plan, matched.decision.code);
+    for (position, (check, outcome)) in plan.checks().iter().zip(matched.outcomes).enumerate() {
         if let Some(outcome) = outcome
             && let hits = counted_hits(check, outcome)
             && hits > 0
         {
-            let (key, is_over) = (check.key.0, !outcome.allowed);
+            let key = check.key.0;
+            let became = if outcome.allowed {
+                HitOutcome::Admitted
+            } else {
+                over_outcome(plan, position, outcome, code)
+            };
             // No summary has the fingerprint of an override.
-            if !recorder.record_known(now_us, check.fingerprint, key, hits, is_over) {
+            if !recorder.record_known(now_us, check.fingerprint, key, hits, became) {
                 let rule = fingerprint(plan, position);
-                recorder.record(now_us, rule, key, hits, is_over);
+                recorder.record(now_us, rule, key, hits, became);
             }
         }
     }

@@ -129,11 +129,16 @@ pub struct RuleReport {
     pub limit_hits: u64,
     /// Whether it only counts (`shadow_mode`).
     pub shadow_mode: bool,
-    /// How often it admitted a descriptor.
+    /// How often a descriptor was within the limit, and its request passed.
     pub admitted: u64,
-    /// How often it refused one, also when its shadow mode let it pass.
+    /// How often it refused one.
     pub refused: u64,
-    /// How many different keys were refused, up to a bound.
+    /// How often one was over the limit, which did not refuse it: in shadow mode, or as a quota
+    /// beside one with hits left.
+    pub would_refuse: u64,
+    /// How often one was within the limit, and another limit refused the request.
+    pub overruled: u64,
+    /// How many different keys were over the limit, up to a bound.
     pub keys_refused: u64,
     /// The most hits that were in use at a time, of one key.
     pub peak_hits: u64,
@@ -152,6 +157,15 @@ pub struct RuleReport {
     /// What its reservations did. None if no request had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<ReservationFigures>,
+}
+
+// === impl RuleReport ===
+
+impl RuleReport {
+    /// How often a descriptor was over the limit.
+    pub fn over(&self) -> u64 {
+        self.refused.saturating_add(self.would_refuse)
+    }
 }
 
 /// What the reservations of one limit did.

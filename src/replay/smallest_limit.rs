@@ -86,12 +86,13 @@ impl Operations {
         self.was_reset = true;
     }
 
-    /// The smallest number of requests, or why it is not known. `refused` is how often it refused.
+    /// The smallest number of requests, or why it is not known. `over` is how often they were over
+    /// the limit.
     pub(super) fn smallest(
         &mut self,
         rule: usize,
         limit: LimitOf,
-        refused: u64,
+        over: u64,
     ) -> Result<u64, String> {
         if self.was_reset {
             return Err("an operator reset buckets during the recording".to_owned());
@@ -116,7 +117,7 @@ impl Operations {
         }
         let largest = limit.algorithm.requests_max();
         let mut enough = number(limit.limit.requests()).clamp(1, largest);
-        if admits_all(&asked, limit, number(limit.limit.requests())) != (refused == 0) {
+        if admits_all(&asked, limit, number(limit.limit.requests())) != (over == 0) {
             return Err("requests changed its buckets in another way".to_owned());
         }
         while !admits_all(&asked, limit, enough) {

@@ -70,7 +70,8 @@ impl Tally {
         }
         for (position, check) in answer.checks.iter().enumerate() {
             let order = decided.orders.get(position).copied();
-            self.count_check(decided, check, order.unwrap_or_default(), rules);
+            let refused = answer.code == Ok(Code::OverLimit);
+            self.count_check(decided, check, refused, order.unwrap_or_default(), rules);
             if let Some(outcome) = &check.outcome
                 && let Some(counts) = self.rules.get_mut(&check.rule)
             {
@@ -79,16 +80,30 @@ impl Tally {
         }
     }
 
-    fn count_check(&mut self, decided: &Decided, check: &CheckAnswer, order: u64, rules: &RuleSet) {
+    /// Counts a check of a request that was refused or not.
+    fn count_check(
+        &mut self,
+        decided: &Decided,
+        check: &CheckAnswer,
+        refused: bool,
+        order: u64,
+        rules: &RuleSet,
+    ) {
         let Some(outcome) = check.outcome else {
             return;
         };
         let counts = self.rules.entry(check.rule).or_default();
         let row = &mut counts.row;
-        if outcome.allowed {
-            row.admitted = row.admitted.saturating_add(1);
-        } else {
-            row.refused = row.refused.saturating_add(1);
+        let rule = check.rule.and_then(|index| rules.rules().get(index));
+        let enforced = !rule.is_some_and(|rule| rule.shadow_mode);
+        let count = match (outcome.allowed, refused) {
+            (true, false) => &mut row.admitted,
+            (true, true) => &mut row.overruled,
+            (false, true) if enforced => &mut row.refused,
+            (false, _) => &mut row.would_refuse,
+        };
+        *count = count.saturating_add(1);
+        if !outcome.allowed {
             let is_new = self.keys_refused.len() < KEYS_MAX
                 && self.keys_refused.insert((check.rule, check.key));
             row.keys_refused = row.keys_refused.saturating_add(u64::from(is_new));
@@ -109,7 +124,7 @@ impl Tally {
             row.peak_key = pairs(&entries);
         }
         counts.is_joined |= decided.is_joined;
-        if row.refused > 0 && counts.is_joined {
+        if row.over() > 0 && counts.is_joined {
             self.operations.drop_rule(rule.index, Dropped::Joined);
         } else {
             let asked = Question {
@@ -168,7 +183,7 @@ impl Tally {
                     row.limit = format!("{}, {}", figures.text, figures.algorithm);
                     row.limit_hits = limit.burst();
                     let limit = LimitOf { limit, algorithm };
-                    self.operations.smallest(rule.index, limit, row.refused)
+                    self.operations.smallest(rule.index, limit, row.over())
                 };
                 match smallest {
                     _ if row.undecidable => {}
@@ -179,7 +194,7 @@ impl Tally {
             self.report.by_rule.push(row);
         }
         self.report.by_rule.sort_by(|a, b| {
-            let by_refused = b.refused.cmp(&a.refused);
+            let by_refused = (b.refused, b.would_refuse).cmp(&(a.refused, a.would_refuse));
             let by_name = (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule));
             by_refused.then(by_name)
         });

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::recorder::Piece;
-use super::summary::{Counts, Pair, plus};
+use super::summary::{Counts, Pair, Totals, plus};
 use crate::admin_api::RankBy;
 
 /// One key, merged.
@@ -22,7 +22,7 @@ pub(super) struct MergedKey {
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     pub(super) keys: Vec<MergedKey>,
-    pub(super) total: Pair,
+    pub(super) total: Totals,
 }
 
 /// Merges the pieces of all threads.
@@ -33,7 +33,7 @@ pub(super) fn merge(pieces: &[Piece], all: bool, is_asked: impl Fn(u128, u64) ->
     let mut found: HashMap<u128, (Counts, Pair)> = HashMap::new();
     // What can be missing of a key that is in no piece of its rule.
     let mut missing: HashMap<Option<u64>, Pair> = HashMap::new();
-    let mut total = [0; 2];
+    let mut total = [0; 3];
     for Piece { rule, extract } in pieces {
         let entry = missing.entry(*rule).or_default();
         *entry = plus(*entry, plus(extract.error, extract.left_out));
@@ -71,7 +71,7 @@ pub(super) fn merge(pieces: &[Piece], all: bool, is_asked: impl Fn(u128, u64) ->
     if !all {
         total = keys
             .iter()
-            .fold([0; 2], |sum, key| plus(sum, key.counts.hits));
+            .fold([0; 3], |sum, key| plus(sum, key.counts.totals()));
     }
     Merged { keys, total }
 }

@@ -191,7 +191,7 @@ impl TopKeys {
             let keys = merged.keys.iter().map(|key| key.key).collect();
             texts = self.texts(Some(keys)).await;
         }
-        [top.asked, top.refused] = merged.total;
+        [top.asked, top.refused, top.would_refuse] = merged.total;
         let time = |tenths: u32| {
             let at_us = u64::from(tenths.checked_sub(1)?).saturating_mul(100_000);
             let ago_us = uptime_us.saturating_sub(at_us);
@@ -204,14 +204,16 @@ impl TopKeys {
                 continue;
             };
             let [asked, refused] = merged.counts.hits;
+            let would_refuse = merged.counts.would_refuse;
             let [since, last] = merged.counts.refused_at;
             top.keys.push(TopKey {
                 domain: domain.to_owned(),
                 rule: rule.to_owned(),
                 descriptor: text.map(|text| text.entries.clone()).unwrap_or_default(),
                 // Each is a lower bound of its own, and what was refused was asked for.
-                asked: asked.max(refused),
+                asked: asked.max(refused.saturating_add(would_refuse)),
                 refused,
+                would_refuse,
                 error: merged.error.into_iter().max().unwrap_or_default(),
                 refused_since: time(since),
                 refused_last: time(last),
@@ -235,6 +237,7 @@ impl TopKeys {
             values: self.values.mode(),
             asked: 0,
             refused: 0,
+            would_refuse: 0,
             keys: Vec::new(),
         }
     }

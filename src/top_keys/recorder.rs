@@ -13,7 +13,7 @@ use super::key_table::{Budget, CAPACITY_MAX, KeyTable};
 use super::summary::{Extract, Hit, OVERRIDE};
 use super::text::Text;
 use crate::admin_api::Window;
-use crate::metrics::TopKeysMetrics;
+use crate::metrics::{HitOutcome, TopKeysMetrics};
 use tollgate_limiter::RuleSet;
 
 /// The most keys that a summary counts in one interval.
@@ -134,7 +134,7 @@ impl Recorder {
         rule: u64,
         key: u128,
         hits: u64,
-        is_over: bool,
+        outcome: HitOutcome,
     ) -> bool {
         let Some(history) = self.rules.get_mut(u128::from(rule)) else {
             return false;
@@ -143,19 +143,20 @@ impl Recorder {
             rule,
             key,
             hits,
-            refused_at: refused_at(now_us, is_over),
+            refused_at: refused_at(now_us, outcome),
+            would_refuse: outcome == HitOutcome::WouldRefuse,
         };
         history.record(self.tick, &hit, &mut self.budget, &mut self.scratch);
         true
     }
 
     /// Counts the hits of a check that was decided.
-    pub fn record(&mut self, now_us: u64, rule: u64, key: u128, hits: u64, is_over: bool) {
-        if self.record_known(now_us, rule, key, hits, is_over) {
+    pub fn record(&mut self, now_us: u64, rule: u64, key: u128, hits: u64, outcome: HitOutcome) {
+        if self.record_known(now_us, rule, key, hits, outcome) {
             return;
         }
         self.add_rule(rule);
-        if self.record_known(now_us, rule, key, hits, is_over) {
+        if self.record_known(now_us, rule, key, hits, outcome) {
             return;
         }
         self.shared_checks = self.shared_checks.saturating_add(1);
@@ -163,7 +164,8 @@ impl Recorder {
             rule,
             key,
             hits,
-            refused_at: refused_at(now_us, is_over),
+            refused_at: refused_at(now_us, outcome),
+            would_refuse: outcome == HitOutcome::WouldRefuse,
         };
         self.shared
             .record(self.tick, &hit, &mut self.budget, &mut self.scratch);
@@ -373,8 +375,8 @@ impl KnownKeys {
 }
 
 /// Tenths of a second of uptime, plus one; 0 for a hit that was not refused.
-fn refused_at(uptime_us: u64, is_over: bool) -> u32 {
-    if !is_over {
+fn refused_at(uptime_us: u64, outcome: HitOutcome) -> u32 {
+    if outcome != HitOutcome::Refused {
         return 0;
     }
     u32::try_from(uptime_us / 100_000)

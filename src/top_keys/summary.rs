@@ -9,8 +9,11 @@
 //!
 //! Each key has two counts, of hits asked for and of hits refused, and a key stays while one of
 //! them is above 0. Each kind has a number of its own that is subtracted, so each keeps its
-//! guarantee. With a capacity of C, at least 3C/16 counts of a kind lose that number each time, so
-//! its error is at most 16/3C of the hits of that kind. Skewed traffic has a far smaller error.
+//! guarantee. A third count, of hits that would have been refused, goes with its key: it is too
+//! small by at most the error of hits asked for, which they are a part of.
+//!
+//! With a capacity of C, at least 3C/16 counts of a kind lose that number each time, so its error
+//! is at most 16/3C of the hits of that kind. Skewed traffic has a far smaller error.
 
 use super::key_table::{Budget, KeyTable};
 
@@ -20,6 +23,9 @@ pub const OVERRIDE: u64 = 0;
 /// A pair of numbers: of hits asked for, and of hits refused.
 pub(super) type Pair = [u64; 2];
 
+/// All hits that were counted: asked for, refused, and over a limit that did not refuse them.
+pub(super) type Totals = [u64; 3];
+
 /// The counts of one key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
@@ -27,6 +33,8 @@ pub(super) struct Counts {
     pub(super) rule: u64,
     /// Hits.
     pub(super) hits: Pair,
+    /// Hits over a limit that did not refuse them.
+    pub(super) would_refuse: u64,
     /// When the first and the last hit were refused, in tenths of a second of uptime, plus one; 0
     /// for never.
     pub(super) refused_at: [u32; 2],
@@ -40,6 +48,8 @@ pub(super) struct Hit {
     pub(super) hits: u64,
     /// When they were refused, in tenths of a second of uptime, plus one; 0 if they were not.
     pub(super) refused_at: u32,
+    /// Whether they were over a limit that did not refuse them.
+    pub(super) would_refuse: bool,
 }
 
 /// The heaviest keys of a stream.
@@ -50,7 +60,7 @@ pub(super) struct Summary {
     /// By how much a count can be too small.
     error: Pair,
     /// Hits that were counted and are in no count any more.
-    gone: Pair,
+    gone: Totals,
 }
 
 /// A part of a summary that is no longer changed: its heaviest keys.
@@ -62,7 +72,7 @@ pub(super) struct Extract {
     /// The largest counts of keys that were left out.
     pub(super) left_out: Pair,
     /// All hits that were counted.
-    pub(super) total: Pair,
+    pub(super) total: Totals,
 }
 
 /// The keys that an extract keeps, at most.
@@ -82,6 +92,7 @@ impl Counts {
     /// Adds the counts of the same key.
     pub(super) fn add(&mut self, other: &Self) {
         self.hits = plus(self.hits, other.hits);
+        self.would_refuse = self.would_refuse.saturating_add(other.would_refuse);
         let [since, last] = &mut self.refused_at;
         let [other_since, other_last] = other.refused_at;
         *since = match (*since, other_since) {
@@ -90,15 +101,20 @@ impl Counts {
         };
         *last = (*last).max(other_last);
     }
+
+    /// As totals.
+    pub(super) fn totals(&self) -> Totals {
+        let [asked, refused] = self.hits;
+        [asked, refused, self.would_refuse]
+    }
 }
 
 /// The sum of both, for each number.
-pub(super) fn plus(one: Pair, two: Pair) -> Pair {
-    let ([asked, refused], [more_asked, more_refused]) = (one, two);
-    [
-        asked.saturating_add(more_asked),
-        refused.saturating_add(more_refused),
-    ]
+pub(super) fn plus<const N: usize>(mut one: [u64; N], two: [u64; N]) -> [u64; N] {
+    for (sum, more) in one.iter_mut().zip(two) {
+        *sum = sum.saturating_add(more);
+    }
+    one
 }
 
 // === impl Summary ===
@@ -110,14 +126,14 @@ impl Summary {
             table: KeyTable::new(),
             capacity_max,
             error: [0; 2],
-            gone: [0; 2],
+            gone: [0; 3],
         }
     }
 
     /// All hits that were counted.
-    fn total(&self) -> Pair {
+    fn total(&self) -> Totals {
         let counts = self.table.entries().iter();
-        counts.fold(self.gone, |sum, (_, counts)| plus(sum, counts.hits))
+        counts.fold(self.gone, |sum, (_, counts)| plus(sum, counts.totals()))
     }
 
     /// The bytes of a summary of this capacity.
@@ -129,13 +145,17 @@ impl Summary {
     #[inline]
     pub(super) fn record(&mut self, hit: &Hit, budget: &mut Budget, scratch: &mut Vec<u64>) {
         let Hit {
-            hits, refused_at, ..
+            hits,
+            refused_at,
+            would_refuse,
+            ..
         } = *hit;
         let Some(known) = self.table.get_mut(hit.key) else {
             let refused = if refused_at == 0 { 0 } else { hits };
             let counts = Counts {
                 rule: hit.rule,
                 hits: [hits, refused],
+                would_refuse: if would_refuse { hits } else { 0 },
                 refused_at: [refused_at; 2],
             };
             self.insert(hit.key, &counts, budget, scratch);
@@ -150,6 +170,8 @@ impl Summary {
                 *since = refused_at;
             }
             *last = refused_at;
+        } else if would_refuse {
+            known.would_refuse = known.would_refuse.saturating_add(hits);
         }
     }
 
@@ -161,7 +183,7 @@ impl Summary {
         if self.table.is_full() {
             // There is no space at all.
             self.error = plus(self.error, counts.hits);
-            self.gone = plus(self.gone, counts.hits);
+            self.gone = plus(self.gone, counts.totals());
         } else {
             self.table.insert(key, *counts);
         }
@@ -202,10 +224,13 @@ impl Summary {
         self.table.retain(|_, counts| {
             let [own_asked, own_refused] = &mut counts.hits;
             let less = [asked.min(*own_asked), refused.min(*own_refused)];
-            *gone = plus(*gone, less);
+            let [less_asked, less_refused] = less;
             *own_asked = own_asked.saturating_sub(asked);
             *own_refused = own_refused.saturating_sub(refused);
-            *own_asked > 0 || *own_refused > 0
+            let stays = *own_asked > 0 || *own_refused > 0;
+            let would_refuse = if stays { 0 } else { counts.would_refuse };
+            *gone = plus(*gone, [less_asked, less_refused, would_refuse]);
+            stays
         });
     }
 
@@ -236,7 +261,7 @@ impl Summary {
     /// Forgets everything and keeps the space.
     pub(super) fn clear(&mut self) {
         self.table.clear();
-        (self.error, self.gone) = ([0; 2], [0; 2]);
+        (self.error, self.gone) = ([0; 2], [0; 3]);
     }
 
     /// Writes its heaviest keys of both kinds into `into`, whose memory is used again.

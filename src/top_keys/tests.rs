@@ -12,9 +12,9 @@ use super::history::TICK_US;
 use super::key_table::Budget;
 use super::merge::{Merged, merge};
 use super::recorder::{Piece, Recorder};
-use super::summary::{Extract, Hit, Pair, Summary};
+use super::summary::{Counts, Extract, Hit, Pair, Summary, Totals, plus};
 use crate::admin_api::{RankBy, Window};
-use crate::metrics::Metrics;
+use crate::metrics::{HitOutcome, Metrics};
 
 /// A source of numbers that are the same in each run: `SplitMix64`.
 struct Numbers(u64);
@@ -50,11 +50,19 @@ fn key(number: u64) -> u128 {
     (u128::from(numbers.next()) << 64) | u128::from(numbers.next())
 }
 
+fn became(is_over: bool) -> HitOutcome {
+    if is_over {
+        HitOutcome::Refused
+    } else {
+        HitOutcome::Admitted
+    }
+}
+
 impl Recorder {
     /// Counts one check, as the pipeline does.
     fn count(&mut self, now_us: u64, rule: u64, key: u128, hits: u64, is_over: bool) {
         self.begin(now_us);
-        self.record(now_us, rule, key, hits, is_over);
+        self.record(now_us, rule, key, hits, became(is_over));
     }
 }
 
@@ -71,19 +79,21 @@ fn merged(pieces: &[Piece]) -> Merged {
 }
 
 /// The true hits of each key, beside what was recorded.
-type True = HashMap<u128, Pair>;
+type True<const N: usize> = HashMap<u128, [u64; N]>;
 
-fn count(true_hits: &mut True, key: u128, hits: Pair) {
-    let sum = true_hits.entry(key).or_default();
+fn count<const N: usize>(true_hits: &mut True<N>, key: u128, hits: [u64; N]) {
+    let sum = true_hits.entry(key).or_insert([0; N]);
     for (sum, hits) in sum.iter_mut().zip(hits) {
         *sum += hits;
     }
 }
 
-/// true − error ≤ count ≤ true, for every key and both kinds.
-fn assert_bounds(true_hits: &True, reported: impl Fn(u128) -> (Pair, Pair)) {
+/// true − error ≤ count ≤ true, for every key and all kinds. Hits that would have been refused have
+/// the error of hits asked for.
+fn assert_bounds(true_hits: &True<3>, reported: impl Fn(u128) -> (Totals, Pair)) {
     for (key, true_hits) in true_hits {
-        let (counts, errors) = reported(*key);
+        let (counts, [asked_error, refused_error]) = reported(*key);
+        let errors = [asked_error, refused_error, asked_error];
         for ((count, error), true_hits) in counts.iter().zip(errors).zip(true_hits) {
             assert!(count <= true_hits, "{count} of {true_hits}");
             assert!(
@@ -106,30 +116,32 @@ fn any_stream_keeps_the_bounds_of_the_error() {
         let (keys, refused_of) = (1 << numbers.below(11), 1 + numbers.below(20));
         let hits_max = 1 + numbers.below(1_000) * numbers.below(2);
         let mut true_hits = True::new();
-        let mut total = [0; 2];
+        let mut total = [0; 3];
         let mut parts: Vec<Summary> = (0..3).map(|_| Summary::new(capacity)).collect();
         for _ in 0..3_000 {
             let number = numbers.below(keys).min(numbers.below(keys));
             let hits = 1 + numbers.below(hits_max);
             let is_over = numbers.below(refused_of) == 0;
+            let would_refuse = !is_over && numbers.below(3) == 0;
             let hit = Hit {
                 rule: 0,
                 key: key(number),
                 hits,
                 refused_at: u32::from(is_over),
+                would_refuse,
             };
-            let both = [hits, if is_over { hits } else { 0 }];
+            let all = [true, is_over, would_refuse].map(|is| if is { hits } else { 0 });
             let part = usize::try_from(numbers.below(3)).unwrap();
             parts[part].record(&hit, &mut budget, scratch);
-            count(&mut true_hits, key(number), both);
-            total = super::summary::plus(total, both);
+            count(&mut true_hits, key(number), all);
+            total = plus(total, all);
         }
         let mut whole = Summary::new(capacity);
         for part in &parts {
             whole.merge(part, &mut budget, scratch);
         }
         let reported = |key| {
-            let counts = whole.get(key).map_or([0; 2], |counts| counts.hits);
+            let counts = whole.get(key).map_or([0; 3], Counts::totals);
             (counts, whole.error())
         };
         assert_bounds(&true_hits, reported);
@@ -145,13 +157,11 @@ fn any_stream_keeps_the_bounds_of_the_error() {
             rule: Some(0),
             extract: extract.clone(),
         }]);
+        assert_eq!(read.total, total);
         let read: HashMap<_, _> = read.keys.iter().map(|key| (key.key, key)).collect();
         assert_bounds(&true_hits, |key| match read.get(&key) {
-            Some(key) => (key.counts.hits, key.error),
-            None => (
-                [0; 2],
-                super::summary::plus(extract.error, extract.left_out),
-            ),
+            Some(key) => (key.counts.totals(), key.error),
+            None => ([0; 3], plus(extract.error, extract.left_out)),
         });
     }
 }
@@ -259,7 +269,7 @@ fn a_noisy_rule_does_not_push_out_the_keys_of_a_quiet_one() {
     }
     let pieces = recorder.pieces(Window::Minute, 0);
     let quiet = merge(&pieces, false, |_, rule| rule == 2);
-    assert_eq!((quiet.keys.len(), quiet.total), (5, [5, 5]));
+    assert_eq!((quiet.keys.len(), quiet.total), (5, [5, 5, 0]));
     assert!(quiet.keys.iter().all(|key| key.error == [0, 0]));
 }
 

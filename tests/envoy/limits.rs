@@ -67,6 +67,41 @@ fn one_of_two_descriptors_over_its_limit_refuses_and_the_tightest_is_reported() 
 }
 
 #[test]
+fn hits_are_counted_by_the_limit_that_refused_them() {
+    let rules = "
+domain: edge
+descriptors:
+  - key: day
+    rate_limits:
+      - { name: s, unit: year, requests_per_unit: 2 }
+      - { name: h, unit: year, requests_per_unit: 100 }
+  - key: year
+    shadow_mode: true
+    rate_limit: { unit: year, requests_per_unit: 1 }
+";
+    let mut edge = Edge::start(rules, &[], OwnHeaders::Yes);
+    let statuses = [200, 200, 429, 429, 429];
+    assert_eq!(statuses.map(|_| edge.get("/two").status), statuses);
+    let statuses = [200, 200, 429];
+    let overridden = statuses.map(|_| edge.get("/override/static").status);
+    assert_eq!(overridden, statuses);
+    let outcomes = ["admitted", "refused", "would_refuse", "overruled"];
+    for (rule, limit, hits) in [
+        ("edge.day", "s", [2, 3, 0, 0]),
+        ("edge.day", "h", [2, 0, 0, 3]),
+        ("edge.year", "year", [1, 0, 4, 0]),
+        ("(override)", "", [2, 1, 0, 0]),
+    ] {
+        for (outcome, hits) in outcomes.iter().zip(hits) {
+            let labels = format!("limit=\"{limit}\",outcome=\"{outcome}\",rule=\"{rule}\"");
+            let series = format!("tollgate_limit_hits_total{{domain=\"edge\",{labels}}}");
+            edge.wait_for_metric(&series, hits);
+        }
+    }
+    edge.assert_counts(4, 4);
+}
+
+#[test]
 fn a_header_that_is_not_utf_8_is_limited() {
     let mut edge = start();
     for remaining in (0..10).rev() {

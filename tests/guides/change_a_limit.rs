@@ -221,9 +221,12 @@ fn shadow_mode_counts_and_the_enforced_limit_refuses() {
     }
     reloaded(2);
     assert_eq!(send_traffic(&service), 110);
-    let shadowed =
-        "ratelimit_service_rate_limit_shadow_mode{domain=\"shop\",key1=\"customer\",key2=\"\"}";
-    assert_eq!(service.metric(shadowed), NEWLY_REFUSED);
+    let hits = |outcome: &str| {
+        let labels =
+            format!("domain=\"shop\",limit=\"year\",outcome=\"{outcome}\",rule=\"shop.customer\"");
+        service.metric(&format!("tollgate_limit_hits_total{{{labels}}}"))
+    };
+    assert_eq!((hits("would_refuse"), hits("refused")), (NEWLY_REFUSED, 0));
 
     let line = "    shadow_mode: true\n";
     assert!(in_shadow.contains(line), "{in_shadow}");

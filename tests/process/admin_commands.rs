@@ -115,7 +115,7 @@ fn top_once_merges_two_replicas_and_fits_the_schema() {
     let (code, text, _) = tollgate(&["top", "--once", "--window", "1h", "--admin", &urls]);
     assert_eq!(code, 0);
     assert!(
-        text.starts_with("6 refused of 11 asked in the last hour"),
+        text.starts_with("6 refused, 0 would be refused, of 11 asked in the last hour"),
         "{text}"
     );
     assert!(text.contains("user=a  edge.user\n"), "{text}");

@@ -10,6 +10,7 @@ mod check;
 mod cli_docs;
 mod commands;
 mod convert;
+mod counts_by_limit;
 mod decision_log;
 mod grpc_api;
 mod help;

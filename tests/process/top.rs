@@ -148,17 +148,17 @@ fn rules_keys_partitions_and_replicas_fit_80_columns_and_24_lines() {
     assert_eq!(screen[1], "");
     assert_eq!(
         screen[2],
-        "[1 Rules] 2 Keys  3 Partitions  4 Replicas   by over/s"
+        "[1 Rules] 2 Keys  3 Partitions  4 Replicas   by refused/s"
     );
     assert_eq!(
         screen[3],
-        " RULE                       OVER/S  PASS/S    OVER LIMIT            MODE"
+        " RULE              REFUSED/S ADMIT/S REFUSED   WOULD LIMIT          MODE"
     );
     let user = screen
         .iter()
         .find(|line| line.contains("edge.user"))
         .unwrap();
-    assert!(user.ends_with("      6 2 per year"), "{user}");
+    assert!(user.ends_with("      6       0 2 per year"), "{user}");
     assert!(
         screen[23].starts_with(" ? help  q quit  tab view"),
         "{screen:?}"
@@ -171,11 +171,11 @@ fn rules_keys_partitions_and_replicas_fit_80_columns_and_24_lines() {
     let screen = terminal.wait(&["by refused 1h", "user=a", "team=値"]);
     assert_eq!(
         screen[3],
-        " KEY                    RULE                    REFUSED    ASKED  ERROR SINCE"
+        " KEY                RULE                REFUSED   WOULD    ASKED  ERROR SINCE"
     );
     assert_eq!(
         masked(&screen[4]),
-        ">user=a                 edge.user                     9       99      9 99:99:99",
+        ">user=a             edge.user                 9       9       99      9 99:99:99",
         "{screen:?}"
     );
     terminal.press(&["Enter"]);

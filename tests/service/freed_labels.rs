@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use allocation_counter::measure;
 use tollgate::metrics::{
-    DeltaKind, MetricDelta, Metrics, REQUEST_LABEL_SETS_MAX, RETIRED_LABEL_SETS_MAX,
+    DeltaKind, HitOutcome, MetricDelta, Metrics, REQUEST_LABEL_SETS_MAX, RETIRED_LABEL_SETS_MAX,
     RULE_LABEL_SETS_MAX,
 };
 use tollgate::pipeline::{Generation, Generations};
@@ -112,7 +112,11 @@ impl Reloaded {
     fn hit_each(&self) {
         let generation = self.present();
         for rule in generation.rules.rules() {
-            generation.counters.of(rule).unwrap().add(&tally(1));
+            generation
+                .counters
+                .of(rule)
+                .unwrap()
+                .add(HitOutcome::Admitted, &tally(1));
         }
     }
 
@@ -129,7 +133,7 @@ impl Reloaded {
         self.metrics
             .limits
             .request_counters(key, Some(of_rule), labels)
-            .add(&tally(1));
+            .add(HitOutcome::Admitted, &tally(1));
     }
 
     fn scrape(&self) -> String {
@@ -204,7 +208,11 @@ fn removed_rules_in_use_stay_until_their_hits_are_read() {
         assert_eq!(reloaded.shown(), pairs(&[("old", 0), ("new", 0)]));
     }
     let rule = &under_way.rules.rules()[0];
-    under_way.counters.of(rule).unwrap().add(&tally(7));
+    under_way
+        .counters
+        .of(rule)
+        .unwrap()
+        .add(HitOutcome::Admitted, &tally(7));
     drop(under_way);
     for _ in 0..2 {
         assert_eq!(reloaded.shown(), pairs(&[("old", 7), ("new", 0)]));

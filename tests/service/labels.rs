@@ -6,7 +6,7 @@
 //! What it deliberately does not do: bound the buckets (`overload`).
 
 use allocation_counter::measure;
-use tollgate::metrics::{Metrics, REQUEST_LABEL_SETS_MAX, UNKNOWN_DOMAINS_MAX};
+use tollgate::metrics::{HitOutcome, Metrics, REQUEST_LABEL_SETS_MAX, UNKNOWN_DOMAINS_MAX};
 use tollgate_limiter::{Key, Tally};
 use tollgate_test_support::grpc_client::{RateLimitRequest, descriptor, hits, request};
 use tollgate_test_support::in_process::Service;
@@ -53,7 +53,7 @@ fn a_million_label_sets_are_a_thousand_series_and_an_overflow() {
         metrics
             .limits
             .request_counters(Key(n), None, labels)
-            .add(&tally);
+            .add(HitOutcome::Admitted, &tally);
     };
     let bound = REQUEST_LABEL_SETS_MAX as u128;
     (0..2 * bound).for_each(hit);

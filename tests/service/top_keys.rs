@@ -106,7 +106,7 @@ async fn a_refused_key_is_found_by_who_knows_it_and_its_value_is_nowhere() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_way_in_and_every_kind_of_limit_is_counted() {
     let mut service = Service::start(RULES, &["--top-keys", "plain"]).await;
-    // In shadow mode what passes is over the limit too.
+    // What shadow mode lets pass would be refused.
     for code in [Code::Ok, Code::Ok, Code::Ok] {
         let status = service.status("shop", descriptor(&[("quiet", "a")])).await;
         assert_eq!(status.code(), code);
@@ -133,21 +133,21 @@ async fn every_way_in_and_every_kind_of_limit_is_counted() {
         .map(|key| {
             let entry = &key.descriptor[0];
             let text = format!("{} {} {}={}", key.domain, key.rule, entry.key, entry.value);
-            (text, key.asked, key.refused)
+            (text, key.asked, key.refused, key.would_refuse)
         })
         .collect();
     shown.sort();
     let shown: Vec<_> = shown
         .iter()
-        .map(|(text, asked, refused)| (text.as_str(), *asked, *refused))
+        .map(|(text, asked, refused, would)| (text.as_str(), *asked, *refused, *would))
         .collect();
     assert_eq!(
         shown,
         [
-            ("shop (override) plan=b", 2, 2),
-            ("shop shop.network network=2001:db8::/64", 2, 1),
-            ("shop shop.quiet name=few quiet=a", 3, 2),
-            ("shop shop.user user=json", 1, 0),
+            ("shop (override) plan=b", 2, 2, 0),
+            ("shop shop.network network=2001:db8::/64", 2, 1, 0),
+            ("shop shop.quiet name=few quiet=a", 3, 0, 2),
+            ("shop shop.user user=json", 1, 0, 0),
         ]
     );
     let filtered = |query: TopQuery| {

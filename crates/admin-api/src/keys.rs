@@ -33,8 +33,11 @@ pub struct Top {
     pub values: ValueMode,
     /// Hits that were asked for in the window, of all keys that match the query's domain and rule.
     pub asked: u64,
-    /// Hits of those that were over a limit.
+    /// Hits of those that a limit refused.
     pub refused: u64,
+    /// Hits of those over a limit that did not refuse them: in shadow mode, or as a quota beside
+    /// one with hits left.
+    pub would_refuse: u64,
     /// The heaviest keys, heaviest first.
     pub keys: Vec<TopKey>,
 }
@@ -51,13 +54,15 @@ pub struct TopKey {
     pub descriptor: Vec<Entry>,
     /// Hits that were asked for, at least; at most `error` more.
     pub asked: u64,
-    /// Hits that were over the limit, at least; at most `error` more.
+    /// Hits that the limit refused, at least; at most `error` more.
     pub refused: u64,
+    /// Hits over the limit that it did not refuse, at least; at most `error` more.
+    pub would_refuse: u64,
     /// By how much a count can be too small.
     pub error: u64,
-    /// When the first hit over the limit in this window was; null if there is none.
+    /// When the first hit that was refused in this window was; null if there is none.
     pub refused_since: Option<String>,
-    /// When the last hit over the limit was; null if there is none.
+    /// When the last hit that was refused was; null if there is none.
     pub refused_last: Option<String>,
 }
 
@@ -65,7 +70,7 @@ pub struct TopKey {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RankBy {
-    /// Hits over the limit.
+    /// Hits that were refused.
     #[default]
     Refused,
     /// Hits asked for.
@@ -116,8 +121,10 @@ pub struct MergedTop {
     pub values: ValueMode,
     /// Hits that were asked for in the window, of all keys that match the query's domain and rule.
     pub asked: u64,
-    /// Hits of those that were over a limit.
+    /// Hits of those that a limit refused.
     pub refused: u64,
+    /// Hits of those over a limit that did not refuse them.
+    pub would_refuse: u64,
     /// The heaviest keys, heaviest first. A key of several replicas appears once, with its counts
     /// and errors added.
     pub keys: Vec<TopKey>,
@@ -154,6 +161,7 @@ impl MergedTop {
             values: ValueMode::Off,
             asked: 0,
             refused: 0,
+            would_refuse: 0,
             keys: Vec::new(),
         };
         let mut keys = BTreeMap::new();
@@ -163,6 +171,7 @@ impl MergedTop {
             merged.values = stricter(merged.values, top.values);
             merged.asked = merged.asked.saturating_add(top.asked);
             merged.refused = merged.refused.saturating_add(top.refused);
+            merged.would_refuse = merged.would_refuse.saturating_add(top.would_refuse);
             for key in top.keys {
                 add_key(&mut keys, key);
             }
@@ -196,6 +205,7 @@ fn add_key(keys: &mut BTreeMap<(Identity, usize), TopKey>, key: TopKey) {
             let sum = entry.get_mut();
             sum.asked = sum.asked.saturating_add(key.asked);
             sum.refused = sum.refused.saturating_add(key.refused);
+            sum.would_refuse = sum.would_refuse.saturating_add(key.would_refuse);
             sum.error = sum.error.saturating_add(key.error);
             sum.refused_since = match (sum.refused_since.take(), key.refused_since) {
                 (Some(one), Some(other)) => Some(one.min(other)),
@@ -233,6 +243,7 @@ mod tests {
             descriptor,
             asked,
             refused,
+            would_refuse: refused / 2,
             error: 1,
             refused_since: since.map(|at| format!("2026-11-22T20:{at}.000Z")),
             refused_last: since.map(|at| format!("2026-11-22T21:{at}.000Z")),
@@ -249,6 +260,7 @@ mod tests {
             values,
             asked: 10,
             refused: 5,
+            would_refuse: 2,
             keys,
         }
     }
@@ -263,7 +275,8 @@ mod tests {
         ];
         let merged = MergedTop::of(tops.clone(), RankBy::Refused, Window::Minute, 10);
         assert_eq!(merged.instances, ["x", "y"]);
-        assert_eq!((merged.asked, merged.refused), (20, 10));
+        let all = (merged.asked, merged.refused, merged.would_refuse);
+        assert_eq!(all, (20, 10, 4));
         assert_eq!(
             (merged.at.as_deref(), merged.covered_seconds),
             (Some("2"), 30)

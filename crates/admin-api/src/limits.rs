@@ -33,6 +33,9 @@ pub struct LimitState {
     pub domain: String,
     /// The full name, as `/rlconfig` has it; with `name=NAME` appended for a rule with a name.
     pub rule: String,
+    /// What tells the limit from others of its descriptor: its name, else its window. The label
+    /// `limit` of the metric `tollgate_limit_hits_total`.
+    pub label: String,
     /// The limit; null where the rule is unlimited, or has limits for the values of a file only.
     pub limit: Option<LimitFigures>,
     /// Whether the rule is unlimited.
@@ -85,19 +88,25 @@ pub struct LimitsFrom {
     pub limits: u64,
 }
 
-/// Hits of one rule. Limits of one descriptor without names share their counts.
+/// Hits at one limit. `total` is the sum of `admitted`, `refused`, `would_refuse`, `overruled` and
+/// `charged`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Hits {
     /// Hits that were asked for.
     pub total: u64,
-    /// Hits of requests that passed.
+    /// Hits of requests that passed, within the limit.
     pub admitted: u64,
-    /// Hits over the limit.
-    pub over: u64,
+    /// Hits of requests that this limit refused.
+    pub refused: u64,
+    /// Hits over the limit that it did not refuse: in shadow mode, or as a quota beside one with
+    /// hits left.
+    pub would_refuse: u64,
+    /// Hits within the limit, of requests that another limit refused.
+    pub overruled: u64,
+    /// Hits charged after the work, which no limit refuses.
+    pub charged: u64,
     /// Hits over the near mark and not over the limit.
     pub near: u64,
-    /// Hits over the limit of a rule in shadow mode.
-    pub shadow: u64,
 }
 
 // === impl Hits ===
@@ -107,9 +116,11 @@ impl Hits {
     pub fn add(&mut self, more: &Self) {
         add(&mut self.total, more.total);
         add(&mut self.admitted, more.admitted);
-        add(&mut self.over, more.over);
+        add(&mut self.refused, more.refused);
+        add(&mut self.would_refuse, more.would_refuse);
+        add(&mut self.overruled, more.overruled);
+        add(&mut self.charged, more.charged);
         add(&mut self.near, more.near);
-        add(&mut self.shadow, more.shadow);
     }
 }
 
@@ -162,14 +173,18 @@ pub struct Rates {
     pub seconds: f64,
     /// Hits that were asked for.
     pub total: f64,
-    /// Hits of requests that passed.
+    /// Hits of requests that passed, within the limit.
     pub admitted: f64,
-    /// Hits over the limit.
-    pub over: f64,
+    /// Hits of requests that this limit refused.
+    pub refused: f64,
+    /// Hits over the limit that it did not refuse.
+    pub would_refuse: f64,
+    /// Hits within the limit, of requests that another limit refused.
+    pub overruled: f64,
+    /// Hits charged after the work.
+    pub charged: f64,
     /// Hits over the near mark and not over the limit.
     pub near: f64,
-    /// Hits over the limit of a rule in shadow mode.
-    pub shadow: f64,
 }
 
 // === impl Rates ===
@@ -180,9 +195,11 @@ impl Rates {
         self.seconds = self.seconds.max(more.seconds);
         self.total += more.total;
         self.admitted += more.admitted;
-        self.over += more.over;
+        self.refused += more.refused;
+        self.would_refuse += more.would_refuse;
+        self.overruled += more.overruled;
+        self.charged += more.charged;
         self.near += more.near;
-        self.shadow += more.shadow;
     }
 }
 

@@ -24,13 +24,10 @@ let lostSince = null;
 /** What proxies report of a rule with rlqs: this service decides none of its requests. */
 function reported(rule) {
   const { allowed, denied } = rule.rlqs;
-  return { ...rule, rates: { ...rule.rates, total: allowed + denied, admitted: allowed, over: denied } };
+  return { ...rule, rates: { ...rule.rates, total: allowed + denied, admitted: allowed, refused: denied } };
 }
 
-/** Hits a second or since the start that were refused: those over the limit, except in shadow mode. */
-const refused = (hits) => Math.max(0, hits.over - hits.shadow);
-
-const ruleKey = (rule) => `${rule.domain}\n${rule.rule}`;
+const ruleKey = (rule) => `${rule.domain}\n${rule.rule}\n${rule.label ?? ""}`;
 const hot = (pick) => (cell, item) => {
   setText(cell, rate(pick(item)));
   cell.classList.toggle("hot", pick(item) > 0);
@@ -58,12 +55,13 @@ const showRules = table("rules", [
   { title: "Rule", text: (r) => r.rule, value: (r) => r.rule, head: true, draw: drawRule },
   { title: "Limit", text: (r) => (r.limits_from ? "by value" : r.unlimited ? "unlimited" : r.limit?.text ?? ""), optional: true, style: "tight" },
   { title: "Last minute", draw: (cell, r) => sparkline(cell, history.get(ruleKey(r)) ?? [], SAMPLES_MAX) },
-  { title: "Refused/s", number: true, value: (r) => refused(r.rates), draw: hot((r) => refused(r.rates)) },
+  { title: "Refused/s", number: true, value: (r) => r.rates.refused, draw: hot((r) => r.rates.refused) },
   { title: "Asked/s", number: true, text: (r) => rate(r.rates.total), value: (r) => r.rates.total },
   { title: "Admitted/s", number: true, text: (r) => rate(r.rates.admitted), value: (r) => r.rates.admitted, optional: true },
   { title: "Near/s", number: true, text: (r) => rate(r.rates.near), value: (r) => r.rates.near, optional: true },
-  { title: "Shadow/s", number: true, text: (r) => rate(r.rates.shadow), value: (r) => r.rates.shadow, optional: true },
-  { title: "Refused", number: true, text: (r) => compact(refused(r.hits)), value: (r) => refused(r.hits), optional: true },
+  { title: "Would refuse/s", number: true, text: (r) => rate(r.rates.would_refuse), value: (r) => r.rates.would_refuse, optional: true },
+  { title: "Refused", number: true, text: (r) => compact(r.hits.refused), value: (r) => r.hits.refused, optional: true },
+  { title: "Would refuse", number: true, text: (r) => compact(r.hits.would_refuse), value: (r) => r.hits.would_refuse, optional: true },
 ], ruleKey, "Refused/s", drawRules);
 
 function drawRules() {
@@ -97,6 +95,7 @@ const showKeys = table("keys", [
   { title: "Domain", text: (k) => k.domain, value: (k) => k.domain, optional: true, style: "text" },
   { title: "Rule", text: (k) => k.rule, value: (k) => k.rule, optional: true, style: "text code" },
   { title: "Refused", number: true, text: (k) => compact(k.refused), value: (k) => k.refused },
+  { title: "Would refuse", number: true, text: (k) => compact(k.would_refuse), value: (k) => k.would_refuse, optional: true },
   { title: "Asked", number: true, text: (k) => compact(k.asked), value: (k) => k.asked },
   { title: "Error up to", number: true, text: (k) => compact(k.error), value: (k) => k.error, optional: true },
   { title: "Refused since", number: true, text: (k) => time(k.refused_since), optional: true },
@@ -116,7 +115,7 @@ function drawKeys() {
   if (!top) return;
   const keys = by === "refused" && !found ? top.keys.filter((key) => key.refused > 0) : top.keys;
   showKeys(keys, find("keys-filter").value);
-  const all = `${compact(top.refused)} refused of ${compact(top.asked)} asked in the last ${duration(top.covered_seconds)}`;
+  const all = `${compact(top.refused)} refused, ${compact(top.would_refuse)} would be refused, of ${compact(top.asked)} asked in the last ${duration(top.covered_seconds)}`;
   setText(find("keys-note"), `${all}, on this replica. ${VALUES[top.values] ?? ""}`);
 }
 
@@ -292,7 +291,7 @@ function takeState(next) {
   const kept = new Map();
   for (const rule of state.limits) {
     const samples = history.get(ruleKey(rule)) ?? [];
-    samples.push({ asked: rule.rates.total, refused: refused(rule.rates) });
+    samples.push({ asked: rule.rates.total, refused: rule.rates.refused });
     kept.set(ruleKey(rule), samples.slice(-SAMPLES_MAX));
   }
   history = kept;

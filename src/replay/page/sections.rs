@@ -271,14 +271,17 @@ struct RuleRow<'a> {
     name: &'a str,
     before: Option<Counts>,
     after: Option<Counts>,
+    /// How often A's limits did not refuse what was over them.
+    would_refuse: u64,
 }
 
 /// What each rule refuses.
 fn by_rule(html: &mut Html, report: &ReplayReport) {
-    const ONE: [Column; 4] = [
+    const ONE: [Column; 5] = [
         ("Rule", ""),
         ("Admitted", "number"),
         ("Refused", "number"),
+        ("Would refuse", "number"),
         ("Compared", "bars"),
     ];
     const BOTH: [Column; 5] = [
@@ -300,7 +303,8 @@ fn by_rule(html: &mut Html, report: &ReplayReport) {
         return html.table(caption, &ONE, &rows, 0, |html, row| {
             let counts = row.before.unwrap_or_default();
             rule(html, row.domain, row.name);
-            numbers(html, [grouped(counts.admitted), grouped(counts.refused)]);
+            let numbers_of = [counts.admitted, counts.refused, row.would_refuse];
+            numbers(html, numbers_of.map(grouped));
             bars(html, &[("over", counts.refused, most)]);
         });
     }
@@ -334,10 +338,12 @@ fn rule_rows(report: &ReplayReport) -> Vec<RuleRow<'_>> {
             name: &limit.rule,
             before: None,
             after: None,
+            would_refuse: 0,
         });
         let side = if changed {
             &mut row.after
         } else {
+            row.would_refuse = row.would_refuse.saturating_add(limit.would_refuse);
             &mut row.before
         };
         side.get_or_insert_default()
@@ -379,7 +385,7 @@ fn peak_table(html: &mut Html, name: &str, limits: &[RuleReport]) {
             "<td>{}</td><td class=\"number\">{}<br><span class=\"muted\">{}</span></td>",
             &[&limit.limit, &grouped(peak), &percent(peak, whole)],
         );
-        let class = if limit.refused > 0 { "over" } else { "use" };
+        let class = if limit.over() > 0 { "over" } else { "use" };
         bars(html, &[(class, peak, whole)]);
         html.raw("<td class=\"reason\">");
         meaning(html, limit);
@@ -391,12 +397,12 @@ fn meaning(html: &mut Html, limit: &RuleReport) {
     if limit.undecidable {
         return html.raw("Cannot be decided from this recording.");
     }
-    let has_refused = limit.refused > 0;
+    let has_refused = limit.over() > 0;
     let keys = counted(limit.keys_refused, "key", "keys");
-    match (has_refused, limit.shadow_mode) {
+    match (has_refused, limit.refused > 0) {
         (false, _) => html.raw("Never refused. "),
-        (true, false) => html.put("Refused {}. ", &[&keys]),
-        (true, true) => html.put("Would have refused {}. ", &[&keys]),
+        (true, true) => html.put("Refused {}. ", &[&keys]),
+        (true, false) => html.put("Would have refused {}. ", &[&keys]),
     }
     let smallest = "The smallest limit that refuses nothing";
     if let Some(number) = limit.smallest_limit {

@@ -30,6 +30,7 @@ fn report_of(number: usize, text: &str) -> ReplayReport {
         limit: text(),
         limit_hits: u64::MAX,
         refused: u64::MAX,
+        would_refuse: u64::MAX,
         peak_hits: u64::MAX,
         peak_at: text(),
         peak_key: text(),

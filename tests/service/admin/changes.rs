@@ -183,7 +183,7 @@ async fn a_shadowed_rule_refuses_nothing_until_its_time_and_is_shown_everywhere(
         (&limit["shadow_mode"], &limit["shadow_until"]),
         (&json!(true), &json!(until))
     );
-    assert_eq!(limit["hits"]["shadow"], 1);
+    assert_eq!(limit["hits"]["would_refuse"], 1);
     assert_eq!(limit["hits"]["total"], 4, "the counts are kept");
     let rlconfig = get(service.admin, "/rlconfig").await.body;
     let line = rlconfig

@@ -113,7 +113,7 @@ async fn a_stream_begins_with_the_state_and_follows_it() {
     }
     let over = |state: &Value| {
         let limits = state["limits"].as_array().unwrap().iter();
-        let mut over = limits.filter(|limit| limit["hits"]["over"] == 1);
+        let mut over = limits.filter(|limit| limit["hits"]["refused"] == 1);
         over.next().is_some_and(|limit| limit["rule"] == "d.user")
     };
     events.state_with(over).await;

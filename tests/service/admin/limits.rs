@@ -78,11 +78,14 @@ async fn limits_have_the_exact_hits_of_each_rule_while_metrics_are_read() {
     let now = limits(&service, "").await;
     assert_eq!(
         rule(&now, "d.user")["hits"],
-        json!({"total": 4, "admitted": 2, "over": 2, "near": 1, "shadow": 0})
+        json!({
+            "total": 4, "admitted": 2, "refused": 2, "would_refuse": 0, "overruled": 0,
+            "charged": 0, "near": 1
+        })
     );
     // Its labels hold the values, and it has the hits of all of them.
     let path = &rule(&now, "d.path")["hits"];
-    assert_eq!((&path["total"], &path["over"]), (&json!(8), &json!(3)));
+    assert_eq!((&path["total"], &path["refused"]), (&json!(8), &json!(3)));
     assert_eq!(
         service.metric(
             "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"user\",key2=\"\"}"

@@ -139,12 +139,6 @@ impl CandidateCounters {
     }
 }
 
-impl AsRef<Counts<RESULT_COUNT>> for CandidateCounters {
-    fn as_ref(&self) -> &Counts<RESULT_COUNT> {
-        &self.0
-    }
-}
-
 // === impl CandidateSums ===
 
 impl CandidateSums {
@@ -155,12 +149,12 @@ impl CandidateSums {
         if let Some(count) = one.get_mut(result as usize) {
             *count = 1;
         }
-        self.0.add(counters, one);
+        self.0.add(counters, one, |counters| &counters.0);
     }
 
     /// Adds all sums to the counters.
     pub fn flush(&mut self) {
-        self.0.flush();
+        self.0.flush(|counters| &counters.0);
     }
 }
 

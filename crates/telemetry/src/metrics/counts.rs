@@ -37,15 +37,6 @@ impl<const N: usize> Counts<N> {
     pub(super) fn get(&self) -> [u64; N] {
         self.0.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
-
-    /// Sets what a reader has seen, and returns what was set before.
-    pub(super) fn replace(&self, counts: [u64; N]) -> [u64; N] {
-        let mut before = counts;
-        for (count, slot) in self.0.iter().zip(&mut before) {
-            *slot = count.swap(*slot, Ordering::Relaxed);
-        }
-        before
-    }
 }
 
 impl<const N: usize> Default for Counts<N> {
@@ -80,23 +71,24 @@ pub(super) fn minus<const N: usize>(one: [u64; N], other: [u64; N]) -> [u64; N] 
 
 // === impl Sums ===
 
-impl<C: AsRef<Counts<N>>, const N: usize> Sums<C, N> {
+impl<C, const N: usize> Sums<C, N> {
+    /// Adds to the sum of these counters; `of` has those that the sums belong to.
     #[inline]
-    pub(super) fn add(&mut self, counters: &Arc<C>, more: [u64; N]) {
+    pub(super) fn add(&mut self, counters: &Arc<C>, more: [u64; N], of: fn(&C) -> &Counts<N>) {
         let mut newest = self.0.iter_mut().rev().take(SUMS_LOOKED_AT);
         if let Some((_, sum)) = newest.find(|(known, _)| Arc::ptr_eq(known, counters)) {
-            *sum = combine(*sum, more, u64::saturating_add);
+            *sum = plus(*sum, more);
         } else if self.0.len() < SUMS_MAX {
             self.0.push((Arc::clone(counters), more));
         } else {
-            C::as_ref(counters).add(more);
+            of(counters).add(more);
         }
     }
 
     /// Adds all sums to the counters.
-    pub(super) fn flush(&mut self) {
+    pub(super) fn flush(&mut self, of: fn(&C) -> &Counts<N>) {
         for (counters, sum) in self.0.drain(..) {
-            C::as_ref(&counters).add(sum);
+            of(&counters).add(sum);
         }
     }
 }

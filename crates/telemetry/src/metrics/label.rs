@@ -23,14 +23,19 @@ pub(super) const DOMAINS: LabelValues =
 pub(super) const LEVELS: LabelValues =
     LabelValues::Bounded("10,000 rules and 1,000 label sets of requests");
 
-/// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the
-/// dots of whatever looks like an IPv4 address.
-pub(super) fn label(text: &str) -> String {
+/// The start of a text that is long enough for a label.
+pub(super) fn cut(text: &str) -> &str {
     let mut end = text.len().min(LABEL_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end = end.saturating_sub(1);
     }
-    let text = text.get(..end).unwrap_or_default().replace([':', '|'], "_");
+    text.get(..end).unwrap_or_default()
+}
+
+/// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the
+/// dots of whatever looks like an IPv4 address.
+pub(super) fn label(text: &str) -> String {
+    let text = cut(text).replace([':', '|'], "_");
     let mut bytes = text.into_bytes();
     let mut at = 0;
     while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {

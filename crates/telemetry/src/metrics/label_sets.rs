@@ -1,10 +1,14 @@
-//! Label sets of configured rules: which there are, and how long each is kept.
+//! Label sets of configured limits: which there are, and how long each is kept.
 //!
-//! A reload looks its rules up by their labels, so a rule that stays, or comes back in time, keeps
-//! its counters. A label set that no generation of rules holds is freed after its retention. A core
-//! that still counts for an old generation holds it, and with it its label sets; their retention
-//! starts when the last holder is gone. Without a reader no retention ends. So a reload frees the
-//! oldest unused label sets when they outnumber those in use, and [`RETIRED_LABEL_SETS_MAX`].
+//! A limit is known by its domain, its rule and a text that tells it from the other limits of that
+//! rule: its name, else its window. A reload looks its rules up by these labels, so a limit that
+//! stays, or comes back in time, keeps its counters. The limits that came with requests have one
+//! label set a domain.
+//!
+//! A label set that no generation of rules holds is freed after its retention. A core that still
+//! counts for an old generation holds it, and with it its label sets; their retention starts when
+//! the last holder is gone. Without a reader no retention ends. So a reload frees the oldest unused
+//! label sets when they outnumber those in use, and [`RETIRED_LABEL_SETS_MAX`].
 //!
 //! Why a retention counts readings and not seconds: a counter that is freed before it was read
 //! loses its last hits, and the interval of a reader is unknown. Why two: with two servers that
@@ -13,17 +17,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use tollgate_limiter::{Rule, RuleSet};
+use tollgate_limiter::{Allowance, Rule, RuleSet};
 
-use super::counts::plus;
 use super::declaration::Counter;
-use super::label::{label, names, overflow_names};
-use super::limit::{Hits, LimitCounters, SeriesTable};
+use super::label::{OVERFLOW, cut, label, names, overflow_names};
+use super::limit::{HitsByLimit, LimitCounters, LimitHits, SeriesTable};
 
 /// How many times each reader reads a label set that is no longer in use before it is freed.
 const READINGS: u64 = 2;
 
-/// How many rules have counters of their own; those beyond share the labels [`super::OVERFLOW`].
+/// How many limits have counters of their own; those beyond share the labels [`super::OVERFLOW`].
 pub const RULE_LABEL_SETS_MAX: usize = 10_000;
 
 /// How many label sets of rules that are no longer in use stay at a reload, where fewer are in use.
@@ -43,10 +46,16 @@ pub(super) enum Reader {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Readings([Option<u64>; 2]);
 
-/// The label sets of configured rules.
+/// The rule of the limits that came with requests.
+const OVERRIDE: &str = "(override)";
+
+/// Domain, rule and limit.
+type LimitLabels = [Arc<str>; 3];
+
+/// The label sets of configured limits.
 #[derive(Debug)]
 pub(super) struct RuleLabelSets {
-    sets: HashMap<Vec<String>, OfRule>,
+    sets: HashMap<LimitLabels, OfRule>,
     overflow: Arc<LimitCounters>,
     /// Reloads so far.
     generation: u64,
@@ -54,9 +63,6 @@ pub(super) struct RuleLabelSets {
     domains: Option<HashSet<String>>,
     /// The number that was last given to a label set.
     last_number: u64,
-    /// Hits under labels that depend on requests, by the number of the label set of their rule.
-    /// Bounded by the label sets of rules.
-    of_requests: HashMap<u64, Hits>,
     pub(super) readings: Readings,
 }
 
@@ -67,11 +73,32 @@ struct OfRule {
     generation: u64,
     /// The readings when it was last in use.
     since: Readings,
+    /// Whether it has a limit. Without one, its hits are shown once there are some.
+    is_limited: bool,
 }
 
-/// The counters of every rule of one rule set, by [`Rule::index`]. A clone has the same counters.
+/// The counters of every rule of one rule set. A clone has the same counters.
 #[derive(Clone, Debug, Default)]
-pub struct RuleCounters(Arc<[Arc<LimitCounters>]>);
+pub struct RuleCounters {
+    /// By [`Rule::index`].
+    counters: Arc<[Arc<LimitCounters>]>,
+    /// What tells each from the other limits of its rule.
+    labels: Arc<[Arc<str>]>,
+    /// Of limits that came with requests, by domain.
+    overrides: Arc<HashMap<String, Arc<LimitCounters>>>,
+}
+
+/// What a reload knows of the label sets that it has made.
+struct Reload<'m> {
+    series: &'m SeriesTable,
+    overflowed: &'m Counter,
+    /// How many limits have counters of their own.
+    in_use: usize,
+    /// The last number that told limits with the same text apart.
+    numbers: HashMap<LimitLabels, usize>,
+    /// Texts, each once.
+    texts: HashSet<Arc<str>>,
+}
 
 // === impl Readings ===
 
@@ -109,7 +136,6 @@ impl RuleLabelSets {
             generation: 0,
             domains: None,
             last_number: 0,
-            of_requests: HashMap::new(),
             readings: Readings::default(),
         }
     }
@@ -125,37 +151,116 @@ impl RuleLabelSets {
         self.generation = self.generation.saturating_add(1);
         let domains = rules.domains();
         self.domains = Some(domains.iter().map(|domain| label(domain)).collect());
-        let mut in_use: usize = 0;
-        let counters = rules.rules().iter().map(|rule| {
+        let mut reload = Reload {
+            series,
+            overflowed,
+            in_use: 0,
+            numbers: HashMap::new(),
+            texts: HashSet::new(),
+        };
+        let mut counters: Vec<Arc<LimitCounters>> = Vec::with_capacity(rules.rules().len());
+        let mut labels: Vec<Arc<str>> = Vec::with_capacity(rules.rules().len());
+        let mut before: Option<(&Rule, LimitLabels)> = None;
+        for rule in rules.rules() {
+            let shared = before.filter(|(before, _)| is_one_limit(before, rule));
+            let limit = match shared {
+                Some((_, limit)) => limit,
+                None => self.labels_of(rule, &mut reload),
+            };
             let names = names(&rule.domain, &rule.labels(), without_dots);
-            let known = self.sets.get(&names);
-            if known.is_none_or(|known| known.generation < self.generation) {
-                if in_use >= RULE_LABEL_SETS_MAX {
-                    overflowed.inc();
-                    return Arc::clone(&self.overflow);
-                }
-                in_use = in_use.saturating_add(1);
+            let is_limited = rule.lines.is_some() || rule.allowance != Allowance::Unlimited;
+            let (known, label) = self.get_or_add(&limit, Some(&names), is_limited, &mut reload);
+            counters.push(known);
+            labels.push(label);
+            before = Some((rule, limit));
+        }
+        let overrides = domains.into_iter().enumerate().map(|(position, domain)| {
+            if position >= RULE_LABEL_SETS_MAX {
+                overflowed.inc();
+                return (domain, Arc::clone(&self.overflow));
             }
-            let set = self.sets.entry(names).or_insert_with_key(|names| {
-                self.last_number = self.last_number.saturating_add(1);
-                OfRule {
-                    counters: Arc::new(LimitCounters::new(names, series, self.last_number)),
-                    generation: 0,
-                    since: Readings::default(),
-                }
-            });
-            set.generation = self.generation;
-            set.since = self.readings;
-            Arc::clone(&set.counters)
+            let texts = [cut(&domain), OVERRIDE, ""];
+            let limit = texts.map(|text| reload.text(text));
+            let (counters, _) = self.get_or_add(&limit, None, false, &mut reload);
+            (domain, counters)
         });
-        RuleCounters(counters.collect())
+        RuleCounters {
+            overrides: Arc::new(overrides.collect()),
+            counters: counters.into(),
+            labels: labels.into(),
+        }
+    }
+
+    /// The counters with these labels, and what tells the limit from others of its rule. `names`
+    /// are those of its series.
+    fn get_or_add(
+        &mut self,
+        labels: &LimitLabels,
+        names: Option<&[String]>,
+        is_limited: bool,
+        reload: &mut Reload<'_>,
+    ) -> (Arc<LimitCounters>, Arc<str>) {
+        let known = self.sets.get(labels);
+        if known.is_none_or(|known| known.generation < self.generation) {
+            if names.is_some() && reload.in_use >= RULE_LABEL_SETS_MAX {
+                reload.overflowed.inc();
+                return (Arc::clone(&self.overflow), reload.text(OVERFLOW));
+            }
+            reload.in_use = reload.in_use.saturating_add(usize::from(names.is_some()));
+        }
+        let has_names = |counters: &LimitCounters| names.is_none_or(|it| counters.has_names(it));
+        if known.is_some_and(|known| !has_names(&known.counters)) {
+            // Levels that were split elsewhere have the same text: another limit.
+            self.sets.remove(labels);
+        }
+        let set = self.sets.entry(labels.clone()).or_insert_with(|| {
+            self.last_number = self.last_number.saturating_add(1);
+            let number = self.last_number;
+            OfRule {
+                counters: Arc::new(match names {
+                    Some(names) => LimitCounters::new(names, reload.series, number),
+                    None => LimitCounters::without_series(number),
+                }),
+                generation: 0,
+                since: Readings::default(),
+                is_limited,
+            }
+        });
+        set.generation = self.generation;
+        set.since = self.readings;
+        set.is_limited = is_limited;
+        let [.., limit] = labels;
+        (Arc::clone(&set.counters), Arc::clone(limit))
+    }
+
+    /// The labels of a limit, which no other limit of the newest rules has.
+    fn labels_of(&self, rule: &Rule, reload: &mut Reload<'_>) -> LimitLabels {
+        let levels = rule.labels();
+        let path = std::iter::once(&*rule.domain).chain(levels.iter().map(String::as_str));
+        let path: Vec<_> = path.map(cut).collect();
+        let text = limit_text(rule);
+        let texts = [cut(&rule.domain), &path.join("."), cut(&text)];
+        let first = texts.map(|text| reload.text(text));
+        let number = reload.numbers.entry(first.clone()).or_default();
+        let mut labels = first;
+        loop {
+            *number = number.saturating_add(1);
+            if *number > 1 {
+                let [.., limit] = &mut labels;
+                *limit = format!("{}#{number}", cut(&text)).into();
+            }
+            let known = self.sets.get(&labels);
+            if known.is_none_or(|known| known.generation < self.generation) {
+                return labels;
+            }
+        }
     }
 
     /// Frees the oldest unused label sets beyond the bound. Returns how many.
     pub(super) fn bound(&mut self) -> usize {
         let newest = self.generation;
-        let unused = self.sets.iter_mut().filter_map(|(names, set)| {
-            (!set.is_in_use(newest)).then(|| (set.generation, names.clone()))
+        let unused = self.sets.iter_mut().filter_map(|(labels, set)| {
+            (!set.is_in_use(newest)).then(|| (set.generation, labels.clone()))
         });
         let mut retired: Vec<_> = unused.collect();
         let in_use = self.sets.len().saturating_sub(retired.len());
@@ -163,8 +268,8 @@ impl RuleLabelSets {
             .len()
             .saturating_sub(in_use.max(RETIRED_LABEL_SETS_MAX));
         retired.sort_unstable();
-        for (_, names) in retired.iter().take(surplus) {
-            self.sets.remove(names);
+        for (_, labels) in retired.iter().take(surplus) {
+            self.sets.remove(labels);
         }
         self.shrink();
         surplus
@@ -200,37 +305,25 @@ impl RuleLabelSets {
         domains.is_none_or(|domains| domains.contains(counters.domain()))
     }
 
-    /// Credits new hits of a label set that depends on requests to the rule that has it now.
-    pub(super) fn credit(&mut self, counters: &LimitCounters) {
-        let hits = counters.take_uncredited();
-        let owner = counters.owner();
-        // Without an owner the limit came with the request, or the labels met a bound.
-        if owner != 0 && hits != Hits::default() {
-            let credited = self.of_requests.entry(owner).or_default();
-            *credited = plus(*credited, hits);
-        }
-    }
-
-    /// The hits of a rule since the start, with those of its label sets that depend on requests.
-    pub(super) fn hits_of(&self, counters: &LimitCounters) -> Hits {
-        let credited = self.of_requests.get(&counters.owner());
-        plus(counters.hits(), credited.copied().unwrap_or_default())
-    }
-
     /// Shows every counter.
     pub(super) fn all(&self) -> impl Iterator<Item = &LimitCounters> {
         let sets = self.sets.values().map(|set| &*set.counters);
         sets.chain([&*self.overflow])
     }
 
+    /// The hits of every limit.
+    pub(super) fn by_limit(&self) -> impl Iterator<Item = HitsByLimit<'_>> {
+        let sets = self.sets.iter().filter_map(|(labels, set)| {
+            let hits = set.counters.hits();
+            let is_shown = set.is_limited || hits != LimitHits::default();
+            is_shown.then(|| (labels.each_ref().map(|label| &**label), hits))
+        });
+        sets.chain([([OVERFLOW; 3], self.overflow.hits())])
+    }
+
     fn shrink(&mut self) {
         let len = self.sets.len();
         self.sets.shrink_to(len.saturating_mul(2));
-        if self.of_requests.len() > len {
-            let numbers = self.sets.values().map(|set| set.counters.owner());
-            let numbers: HashSet<u64> = numbers.collect();
-            self.of_requests.retain(|owner, _| numbers.contains(owner));
-        }
     }
 }
 
@@ -250,11 +343,58 @@ impl RuleCounters {
     /// The counters of a rule.
     #[inline]
     pub fn of(&self, rule: &Rule) -> Option<&Arc<LimitCounters>> {
-        self.0.get(rule.index)
+        self.counters.get(rule.index)
     }
 
-    /// The counters of all rules, in their order.
-    pub(super) fn each(&self) -> impl Iterator<Item = &LimitCounters> {
-        self.0.iter().map(|counters| &**counters)
+    /// The counters of the limits that came with requests of a domain.
+    pub fn of_overrides(&self, domain: &[u8]) -> Option<&Arc<LimitCounters>> {
+        self.overrides.get(std::str::from_utf8(domain).ok()?)
+    }
+
+    /// The label `limit` of a rule: what tells it from the other limits of its descriptor.
+    pub fn limit_label(&self, rule: &Rule) -> &str {
+        self.labels.get(rule.index).map_or("", |label| label)
+    }
+
+    /// The hits of every rule since the start, in their order.
+    pub fn hits(&self) -> impl Iterator<Item = LimitHits> {
+        self.counters.iter().map(|counters| counters.hits())
+    }
+}
+
+// === impl Reload ===
+
+impl Reload<'_> {
+    /// A text that is kept once.
+    fn text(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return Arc::clone(known);
+        }
+        let text: Arc<str> = text.into();
+        self.texts.insert(Arc::clone(&text));
+        text
+    }
+}
+
+/// Whether a rule is for further lines of the table of the rule before it: limits of values are one
+/// limit.
+fn is_one_limit(before: &Rule, rule: &Rule) -> bool {
+    let levels = before.path.last().zip(rule.path.last());
+    rule.lines.is_some() && levels.is_some_and(|(one, other)| Arc::ptr_eq(one, other))
+}
+
+/// What tells a limit from others of its rule: its name, else its window.
+fn limit_text(rule: &Rule) -> String {
+    if !rule.name.is_empty() {
+        return rule.name.clone();
+    }
+    match &rule.allowance {
+        _ if rule.lines.is_some() => "by value".to_owned(),
+        Allowance::Unlimited => "unlimited".to_owned(),
+        Allowance::Limited { limit, .. } if limit.unit().is_none() => "in flight".to_owned(),
+        Allowance::Limited { limit, .. } => {
+            let window = limit.describe_window();
+            window.strip_prefix("1 ").unwrap_or(&window).to_owned()
+        }
     }
 }

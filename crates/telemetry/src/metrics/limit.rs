@@ -1,5 +1,9 @@
 //! The counters of one limit, and the series that `/metrics` shows of them.
 //!
+//! Hits are counted by limit, and by what became of them ([`HitOutcome`]). The reference service
+//! has one limit a descriptor and counts by level. Its series are sums of the limits that answered
+//! their descriptor, so hits at the other limits are counted aside.
+//!
 //! Why own atomics and not the library's counters: each of those is an allocation of its own, and
 //! with ten thousand rules they are in no cache; a check waited for three or four of them. Here the
 //! counts of a limit lie together. They are read where they are when somebody reads metrics.
@@ -19,7 +23,7 @@ use prometheus::proto::MetricFamily;
 use tollgate_limiter::Tally;
 
 use super::counts::{Counts, minus, plus};
-use super::declaration::{MetricRegistry, STATSD_LIMIT, metrics};
+use super::declaration::{LabelValues, MetricRegistry, STATSD_LIMIT, label_values, metrics};
 use super::gauges::CollectedCounters;
 use super::label::{DOMAINS, LEVELS, Labels};
 use super::reservations::{
@@ -27,15 +31,52 @@ use super::reservations::{
 };
 
 /// Hits by kind, in the order of [`HitMetrics::by_kind`].
+type LevelHits = [u64; LEVEL_KINDS];
+
+const LEVEL_KINDS: usize = 6;
+
+/// Hits by [`HitOutcome`], then those over the limit, near it, and over it in shadow mode, as the
+/// reference counts them.
 pub(super) type Hits = [u64; HIT_KINDS];
 
-pub(super) const HIT_KINDS: usize = 6;
+pub(super) const HIT_KINDS: usize = HitOutcome::NAMES.len() + 3;
+
+label_values! {
+    /// What became of hits at a limit.
+    pub enum HitOutcome {
+        /// The limit let them pass, and so did the others of the request.
+        Admitted = "admitted",
+        /// The limit refused them, and with them the request.
+        Refused = "refused",
+        /// They were over the limit, which did not refuse them: it is in shadow mode, or a quota
+        /// beside one with hits left.
+        WouldRefuse = "would_refuse",
+        /// The limit let them pass, and another limit refused the request.
+        Overruled = "overruled",
+        /// They were charged after the work, when no limit refuses.
+        Charged = "charged",
+        /// They were given back.
+        Returned = "returned",
+    }
+}
+
+/// Hits at one limit since the start.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct LimitHits {
+    /// By [`HitOutcome`].
+    by_outcome: [u64; HitOutcome::NAMES.len()],
+    /// Those over the near mark and not over the limit.
+    pub near: u64,
+}
 
 /// The counters of one limit.
 #[derive(Debug)]
 pub struct LimitCounters {
-    /// Hits since the start.
-    hits: Counts<HIT_KINDS>,
+    /// Hits of descriptors that this limit answered, since the start.
+    pub(super) answered: Counts<HIT_KINDS>,
+    /// Hits of other descriptors: another limit answered them, or the reference's series have
+    /// labels of the request.
+    pub(super) aside: Counts<HIT_KINDS>,
     /// Looks that no lost charge was counted for, up to a bound.
     looks: AtomicU64,
     /// The number of the label set of the rule that these counters belong to, which may be this
@@ -47,15 +88,14 @@ pub struct LimitCounters {
 /// What readers need of a limit, apart from what requests write.
 #[derive(Debug)]
 struct ReadState {
-    series: Arc<Series>,
+    /// None for the limits that came with requests: each has counters with its own labels.
+    series: Option<Arc<Series>>,
     /// Whether a charge was lost.
     lost_charges: AtomicBool,
     /// Domain and all levels, as the reference names the limit in statsd.
     stat_key: String,
     /// The hits that statsd has.
-    sent: Counts<HIT_KINDS>,
-    /// The hits that were credited to the owner.
-    credited: Counts<HIT_KINDS>,
+    sent: Counts<LEVEL_KINDS>,
 }
 
 /// What readers see under one set of labels.
@@ -63,7 +103,7 @@ struct ReadState {
 pub(super) struct Series {
     labels: Labels,
     /// Hits of label sets that were freed.
-    freed: Counts<HIT_KINDS>,
+    freed: Counts<LEVEL_KINDS>,
     /// None before the first lost charge.
     lost_charges: OnceLock<AtomicU64>,
     /// None before the first reservation.
@@ -72,12 +112,24 @@ pub(super) struct Series {
     used_ratio: HistogramVec,
 }
 
+const RULES: LabelValues = LabelValues::Bounded("domain and path; 10,000 rules, and `overflow`");
+
+const LIMITS: LabelValues = LabelValues::Bounded("its name, else its window; see below");
+
+const OUTCOMES: LabelValues = LabelValues::OneOf(&HitOutcome::NAMES);
+
 /// How many looks are remembered.
 const LOOKS_MAX: u64 = 1_000;
 
 metrics! {
-    /// Metrics of hits, by limit.
+    /// Metrics of hits, by limit and, as the reference has them, by level.
     struct HitMetrics {
+        /// Hits by limit, by what became of them: admitted; refused by this limit; would_refuse,
+        /// over a limit in shadow mode or a quota beside one with hits left; overruled, within this
+        /// limit where another one refused the request; charged after the work; returned.
+        CollectedCounters "tollgate_limit_hits_total"
+            [domain: DOMAINS, rule: RULES, limit: LIMITS, outcome: OUTCOMES] as "" => by_limit;
+
         /// Hits requested.
         CollectedCounters "ratelimit_service_rate_limit_total_hits"
             [domain: DOMAINS, key1: LEVELS, key2: LEVELS]
@@ -125,30 +177,49 @@ pub(super) struct SeriesTable {
 
 /// The hits of each series.
 #[derive(Default)]
-pub(super) struct SeriesSums(HashMap<*const Series, (Arc<Series>, Hits)>);
+pub(super) struct SeriesSums(HashMap<*const Series, (Arc<Series>, LevelHits)>);
+
+/// A limit by its labels, and its hits.
+pub(super) type HitsByLimit<'l> = ([&'l str; 3], LimitHits);
 
 // === impl LimitCounters ===
 
 impl LimitCounters {
     /// Counters under these names, a domain and levels.
     pub(super) fn new(names: &[String], series: &SeriesTable, owner: u64) -> Self {
+        Self::with(Some(series.of(names)), names.join("."), owner)
+    }
+
+    /// Counters without series of the reference.
+    pub(super) fn without_series(owner: u64) -> Self {
+        Self::with(None, String::new(), owner)
+    }
+
+    fn with(series: Option<Arc<Series>>, stat_key: String, owner: u64) -> Self {
         Self {
-            hits: Counts::default(),
+            answered: Counts::default(),
+            aside: Counts::default(),
             looks: AtomicU64::new(0),
             owner: AtomicU64::new(owner),
             read: Box::new(ReadState {
-                series: series.of(names),
+                series,
                 lost_charges: AtomicBool::new(false),
-                stat_key: names.join("."),
+                stat_key,
                 sent: Counts::default(),
-                credited: Counts::default(),
             }),
         }
     }
 
-    /// Adds the hits of outcomes.
-    pub fn add(&self, tally: &Tally) {
-        self.hits.add(hits_of(tally));
+    /// Adds the hits of a descriptor that this limit answered.
+    pub fn add(&self, outcome: HitOutcome, tally: &Tally) {
+        self.answered.add(hits_of(outcome, tally));
+    }
+
+    /// Whether its series of the reference has these names.
+    pub(super) fn has_names(&self, names: &[String]) -> bool {
+        let series = self.read.series.as_ref();
+        series.is_some_and(|series| series.labels == labels_of(names))
+            && self.read.stat_key == names.join(".")
     }
 
     /// The number of the label set of the rule that these counters belong to; 0 for none.
@@ -181,18 +252,19 @@ impl LimitCounters {
         if self.looks.fetch_update(set, get, take_one).is_err() {
             return false;
         }
-        let lost = self
-            .read
-            .series
-            .lost_charges
-            .get_or_init(AtomicU64::default);
+        let Some(series) = &self.read.series else {
+            return false;
+        };
+        let lost = series.lost_charges.get_or_init(AtomicU64::default);
         lost.fetch_add(hits, Ordering::Relaxed);
         !self.read.lost_charges.swap(true, Ordering::Relaxed)
     }
 
     /// Counts what became of a step of a reservation.
     pub fn count_reservation(&self, count: &ReservationCount) {
-        let series = &self.read.series;
+        let Some(series) = &self.read.series else {
+            return;
+        };
         let counts = series.reservations.get_or_init(|| {
             let used = series.used_ratio.with_label_values(&series.labels);
             ReservationCounts::new(used)
@@ -203,36 +275,61 @@ impl LimitCounters {
     /// What was counted of reservations since the start, under the labels that readers see; none
     /// before the first.
     pub fn reservation_totals(&self) -> Option<ReservationTotals> {
-        let counts = self.read.series.reservations.get()?;
+        let counts = self.read.series.as_ref()?.reservations.get()?;
         Some(counts.totals())
     }
 
-    /// The value of the label `domain`.
+    /// The value of the label `domain` of its series.
     pub(super) fn domain(&self) -> &str {
-        let [domain, ..] = &self.read.series.labels;
-        domain
+        let series = self.read.series.as_ref();
+        series.map_or("", |series| {
+            let [domain, ..] = &series.labels;
+            domain
+        })
     }
 
-    /// The hits since the start.
-    pub(super) fn hits(&self) -> Hits {
-        self.hits.get()
+    /// The hits of descriptors that it answered, since the start.
+    pub(super) fn answered(&self) -> Hits {
+        self.answered.get()
     }
 
-    /// The hits since the last call, to be credited to the owner.
-    pub(super) fn take_uncredited(&self) -> Hits {
-        let hits = self.hits();
-        minus(hits, self.read.credited.replace(hits))
+    /// All hits at the limit since the start.
+    pub(super) fn hits(&self) -> LimitHits {
+        let [by_outcome @ .., _, near, _] = plus(self.answered.get(), self.aside.get());
+        LimitHits { by_outcome, near }
+    }
+
+    /// The hits of descriptors that it answered, as the reference counts them.
+    fn by_level(&self) -> LevelHits {
+        let [
+            admitted,
+            refused,
+            would_refuse,
+            overruled,
+            charged,
+            returned,
+            over,
+            near,
+            shadow,
+        ] = self.answered.get();
+        // Each only grows, and so does a sum. A client can make counters wrap.
+        let within = admitted.wrapping_add(overruled).wrapping_add(charged);
+        let total = within.wrapping_add(refused).wrapping_add(would_refuse);
+        [total, over, near, within, shadow, returned]
     }
 
     /// Shows the hits that statsd does not have, each with its name there, while `see` accepts
     /// them. True if it accepted all. `patterns` are the names of the kinds.
     pub(super) fn deltas(
         &self,
-        patterns: [&str; HIT_KINDS],
+        patterns: [&str; LEVEL_KINDS],
         see: &mut impl FnMut(&str, u64) -> bool,
     ) -> bool {
+        if self.read.series.is_none() {
+            return true;
+        }
         let sent = &self.read.sent;
-        let unsent = minus(self.hits(), sent.get());
+        let unsent = minus(self.by_level(), sent.get());
         for (kind, (pattern, hits)) in patterns.iter().zip(unsent).enumerate() {
             if hits == 0 {
                 continue;
@@ -240,7 +337,7 @@ impl LimitCounters {
             if !see(&pattern.replace(STATSD_LIMIT, &self.read.stat_key), hits) {
                 return false;
             }
-            let mut seen = Hits::default();
+            let mut seen = LevelHits::default();
             if let Some(seen) = seen.get_mut(kind) {
                 *seen = hits;
             }
@@ -250,40 +347,38 @@ impl LimitCounters {
     }
 }
 
-impl AsRef<Counts<HIT_KINDS>> for LimitCounters {
-    fn as_ref(&self) -> &Counts<HIT_KINDS> {
-        &self.hits
-    }
-}
-
 impl Drop for LimitCounters {
     fn drop(&mut self) {
-        self.read.series.freed.add(self.hits());
+        if let Some(series) = &self.read.series {
+            series.freed.add(self.by_level());
+        }
     }
 }
 
 /// The hits of a tally by kind.
 #[inline]
-pub(super) fn hits_of(tally: &Tally) -> Hits {
-    [
-        tally.total_hits,
-        tally.over_limit,
-        tally.near_limit,
-        tally.within_limit,
-        tally.shadow_mode,
-        tally.negative_hits,
-    ]
+pub(super) fn hits_of(outcome: HitOutcome, tally: &Tally) -> Hits {
+    let (over, near, shadow) = (tally.over_limit, tally.near_limit, tally.shadow_mode);
+    let mut hits = [0, 0, 0, 0, 0, tally.negative_hits, over, near, shadow];
+    if let Some(of_outcome) = hits.get_mut(outcome as usize) {
+        *of_outcome = of_outcome.saturating_add(tally.total_hits);
+    }
+    hits
 }
 
-/// Hits by kind as a tally.
-pub(super) fn tally_of([total, over, near, within, shadow, refunded]: Hits) -> Tally {
-    Tally {
-        total_hits: total,
-        over_limit: over,
-        near_limit: near,
-        within_limit: within,
-        shadow_mode: shadow,
-        negative_hits: refunded,
+// === impl LimitHits ===
+
+impl LimitHits {
+    /// The hits with this outcome.
+    pub fn of(&self, outcome: HitOutcome) -> u64 {
+        let hits = self.by_outcome.get(outcome as usize);
+        hits.copied().unwrap_or_default()
+    }
+
+    /// All hits that were asked for.
+    pub fn total(&self) -> u64 {
+        let [asked @ .., _] = self.by_outcome;
+        asked.into_iter().fold(0, u64::wrapping_add)
     }
 }
 
@@ -291,7 +386,7 @@ pub(super) fn tally_of([total, over, near, within, shadow, refunded]: Hits) -> T
 
 impl HitMetrics {
     /// Those of hits, in the order in which counters hold them.
-    fn by_kind(&self) -> [&CollectedCounters; HIT_KINDS] {
+    fn by_kind(&self) -> [&CollectedCounters; LEVEL_KINDS] {
         [
             &self.total_hits,
             &self.over_limit,
@@ -301,6 +396,11 @@ impl HitMetrics {
             &self.negative_hits,
         ]
     }
+}
+
+/// The labels of the series of these names.
+fn labels_of(names: &[String]) -> Labels {
+    [0, 1, 2].map(|at| names.get(at).cloned().unwrap_or_default())
 }
 
 // === impl Series ===
@@ -324,8 +424,7 @@ impl SeriesTable {
 
     /// The series of these names, a domain and levels.
     fn of(&self, names: &[String]) -> Arc<Series> {
-        let level = |at: usize| names.get(at).cloned().unwrap_or_default();
-        let labels = [level(0), level(1), level(2)];
+        let labels = labels_of(names);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let series = known.entry(labels).or_insert_with_key(|labels| {
             Arc::new(Series {
@@ -356,12 +455,28 @@ impl SeriesTable {
     }
 
     /// The names of the kinds of hits in statsd, with `{limit}` for the domain and levels.
-    pub(super) fn statsd_patterns(&self) -> [&'static str; HIT_KINDS] {
+    pub(super) fn statsd_patterns(&self) -> [&'static str; LEVEL_KINDS] {
         let patterns = self
             .metrics
             .by_kind()
             .map(|counters| counters.0.declaration.statsd);
         patterns.map(Option::unwrap_or_default)
+    }
+
+    /// The family of the hits by limit. Hits that were admitted or refused are always shown, others
+    /// once there are some.
+    pub(super) fn by_limit<'l>(
+        &self,
+        limits: impl Iterator<Item = HitsByLimit<'l>>,
+    ) -> MetricFamily {
+        let series = limits.flat_map(|([domain, rule, limit], hits)| {
+            HitOutcome::ALL.into_iter().filter_map(move |outcome| {
+                let count = hits.of(outcome);
+                let is_shown = matches!(outcome, HitOutcome::Admitted | HitOutcome::Refused);
+                (is_shown || count > 0).then(|| ([domain, rule, limit, outcome.name()], count))
+            })
+        });
+        self.metrics.by_limit.0.of(series)
     }
 
     /// The families of all series.
@@ -400,9 +515,11 @@ impl SeriesTable {
 impl SeriesSums {
     /// Adds the hits of a label set to its series.
     pub(super) fn add(&mut self, counters: &LimitCounters) {
-        let series = &counters.read.series;
+        let Some(series) = &counters.read.series else {
+            return;
+        };
         let sum_of = self.0.entry(Arc::as_ptr(series));
         let (_, hits) = sum_of.or_insert_with(|| (Arc::clone(series), series.freed.get()));
-        *hits = plus(*hits, counters.hits());
+        *hits = plus(*hits, counters.by_level());
     }
 }

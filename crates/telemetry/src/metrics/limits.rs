@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use prometheus::proto::MetricFamily;
-use tollgate_limiter::{Key, RuleSet, Tally};
+use tollgate_limiter::{Key, RuleSet};
 
 use super::declaration::{Counter, CounterVec, LabelValues, MetricRegistry, metrics};
 use super::label::{LABEL_BYTES_MAX, OVERFLOW, label, names, overflow_names};
 use super::label_sets::{Reader, RuleCounters, RuleLabelSets};
-use super::limit::{LimitCounters, SeriesSums, SeriesTable, tally_of};
+use super::limit::{LimitCounters, SeriesSums, SeriesTable};
 use super::request_sets::RequestSets;
 
 /// How many unknown domains are counted by name.
@@ -90,8 +90,8 @@ impl Limits {
         self.without_dots.store(true, Ordering::Relaxed);
     }
 
-    /// Counters for every rule of a rule set, which becomes the newest. Rules with the same
-    /// labels share them, as do those of an earlier set.
+    /// Counters for every rule of a rule set, which becomes the newest. A rule has those that the
+    /// rule with its labels had in an earlier set.
     pub fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
         let mut sets = self.rule_sets();
         let overflowed = &self.metrics.rule_sets_overflowed;
@@ -146,20 +146,6 @@ impl Limits {
         counter(OVERFLOW).inc();
     }
 
-    /// The hits of each rule since the start, in the order of the rules. A rule whose labels depend
-    /// on requests has the hits of all of them. Readers of metrics see the same hits, and lose
-    /// none.
-    pub fn rule_totals(&self, rules: &RuleCounters, into: &mut Vec<Tally>) {
-        let mut sets = self.rule_sets();
-        self.request_sets.each(|counters| sets.credit(counters));
-        into.clear();
-        into.extend(
-            rules
-                .each()
-                .map(|counters| tally_of(sets.hits_of(counters))),
-        );
-    }
-
     /// The families of all limits.
     pub(super) fn families(&self) -> Vec<MetricFamily> {
         let mut sums = SeriesSums::default();
@@ -167,8 +153,11 @@ impl Limits {
         let rule_sets = self.rule_sets();
         rule_sets.all().for_each(|counters| sums.add(counters));
         self.request_sets.each(|counters| sums.add(counters));
+        let by_limit = self.series.by_limit(rule_sets.by_limit());
         drop(rule_sets);
-        self.series.families(&sums)
+        let mut families = self.series.families(&sums);
+        families.push(by_limit);
+        families
     }
 
     /// Shows the hits that statsd does not have, each with its name there, while `see` accepts
@@ -189,7 +178,6 @@ impl Limits {
     /// Notes a complete reading, and frees the label sets that were kept for it.
     pub(super) fn complete(&self, reader: Reader) {
         let mut sets = self.rule_sets();
-        self.request_sets.each(|counters| sets.credit(counters));
         // What depends on requests belongs to rules, and goes with them.
         let rules = sets.in_use();
         let of_rules = sets.read(reader);

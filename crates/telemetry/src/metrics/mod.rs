@@ -68,7 +68,7 @@ pub use self::gauges::{PolledGauge, RuleGauge};
 pub use self::label::{OVERFLOW, REQUEST_LABEL_PARTS};
 use self::label_sets::Reader;
 pub use self::label_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};
-pub use self::limit::LimitCounters;
+pub use self::limit::{HitOutcome, LimitCounters, LimitHits};
 pub use self::limits::{Limits, UNKNOWN_DOMAINS_MAX};
 pub use self::metric_delta::{DeltaKind, MetricDelta};
 use self::partitions::Partitions;

@@ -140,8 +140,9 @@ impl RequestSets {
         if gone.is_empty() {
             let readings = changing.readings;
             // It may have had hits since it was read.
-            gone =
-                keys(&|set| readings.is_over(set.since) && set.hits == Some(set.counters.hits()));
+            gone = keys(&|set| {
+                readings.is_over(set.since) && set.hits == Some(set.counters.answered())
+            });
         }
         gone.truncate((gone.len() / FREED_SHARE).saturating_add(1));
         self.freed_for_capacity.inc_by(gone.len() as u64);
@@ -174,7 +175,7 @@ impl RequestSets {
         let mut gone = Vec::new();
         for mut set in self.sets.iter_mut() {
             let is_retired = !is_in_use(&set.counters);
-            let hits = Some(set.counters.hits());
+            let hits = Some(set.counters.answered());
             if is_retired && !set.is_retired {
                 set.since = before;
             } else if !is_retired && (set.is_retired || set.hits != hits) {

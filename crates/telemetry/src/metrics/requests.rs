@@ -10,7 +10,7 @@ use tollgate_limiter::{Code, REGISTER_MAX, Tally};
 use super::counts::Sums;
 use super::declaration::{Counter, CounterVec, Gauge, LabelValues, metrics};
 use super::gauges::PolledGauge;
-use super::limit::{HIT_KINDS, LimitCounters, hits_of};
+use super::limit::{HIT_KINDS, HitOutcome, LimitCounters, hits_of};
 
 /// How many hits of one descriptor a counter takes in: as many as a bucket counts to and a double
 /// holds. More would wrap the counter after a few requests.
@@ -306,7 +306,8 @@ pub struct RequestCounts {
     pub requests: u64,
     ok: u64,
     over_limit: u64,
-    hits: Sums<LimitCounters, HIT_KINDS>,
+    answered: Sums<LimitCounters, HIT_KINDS>,
+    aside: Sums<LimitCounters, HIT_KINDS>,
 }
 
 // === impl RequestCounts ===
@@ -322,11 +323,22 @@ impl RequestCounts {
         *count = count.saturating_add(1);
     }
 
-    /// Counts the hits of one outcome for its limit.
+    /// Counts the hits of one check for its limit. `answered` says whether the limit answered the
+    /// descriptor, and the series of the reference have its labels.
     #[inline]
-    pub fn add(&mut self, counters: &Arc<LimitCounters>, tally: &Tally) {
-        self.hits
-            .add(counters, hits_of(&tally.at_most(HITS_COUNTED_MAX)));
+    pub fn add(
+        &mut self,
+        counters: &Arc<LimitCounters>,
+        outcome: HitOutcome,
+        tally: &Tally,
+        answered: bool,
+    ) {
+        let hits = hits_of(outcome, &tally.at_most(HITS_COUNTED_MAX));
+        if answered {
+            self.answered.add(counters, hits, |it| &it.answered);
+        } else {
+            self.aside.add(counters, hits, |it| &it.aside);
+        }
     }
 
     /// Adds all sums to the counters.
@@ -340,6 +352,7 @@ impl RequestCounts {
                 counter.inc_by(std::mem::take(count));
             }
         }
-        self.hits.flush();
+        self.answered.flush(|counters| &counters.answered);
+        self.aside.flush(|counters| &counters.aside);
     }
 }

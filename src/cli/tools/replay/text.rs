@@ -188,9 +188,17 @@ fn rule_lines(rule: &RuleReport) -> Vec<String> {
         return lines;
     }
     let (admitted, refused, keys) = (rule.admitted, rule.refused, rule.keys_refused);
-    lines.push(format!(
-        "    admitted {admitted}, refused {refused} ({keys} keys)"
-    ));
+    let would_refuse = match rule.would_refuse {
+        0 if !rule.shadow_mode => String::new(),
+        hits => format!(", would refuse {hits}"),
+    };
+    let overruled = match rule.overruled {
+        0 => String::new(),
+        hits => format!(", refused by another limit {hits}"),
+    };
+    let words =
+        format!("admitted {admitted}, refused {refused}{would_refuse} ({keys} keys){overruled}");
+    lines.extend(wrapped("    ", &words));
     if let Some(figures) = &rule.reservations {
         let (reserved, refused, settled) = (figures.reserved, figures.refused, figures.settled);
         let (charged, returned) = (figures.charged, figures.hits_returned);
@@ -207,7 +215,7 @@ fn rule_lines(rule: &RuleReport) -> Vec<String> {
         lines.push(format!("      of {}", shown(&rule.peak_key)));
     }
     let words = match (rule.smallest_limit, &rule.smallest_limit_unknown) {
-        (Some(smallest), _) if rule.refused == 0 => format!(
+        (Some(smallest), _) if rule.over() == 0 => format!(
             "this limit would never have refused; the smallest that would not have either is {smallest}"
         ),
         (Some(smallest), _) => {

@@ -69,6 +69,7 @@ impl Detail {
             format!("domain    {}", visible(&key.domain)),
             format!("key       {}", descriptor_text(&key.descriptor)),
             format!("refused   {refused} of {asked} asked, at most {error} more"),
+            format!("          {} would be refused", key.would_refuse),
         ];
         if let (Some(since), Some(last)) = (&key.refused_since, &key.refused_last) {
             let (since, last) = (time_of_day(since), time_of_day(last));
@@ -177,12 +178,15 @@ fn rule_lines(row: &RuleRow) -> Vec<String> {
         }
     }
     let of = &rule.hits;
-    let hits = [of.total, of.admitted, of.over, of.near, of.shadow];
-    lines.push(hits_line("hits      ", hits.map(|hits| hits.to_string())));
+    let hits = [of.total, of.admitted, of.refused, of.would_refuse];
+    let more = [of.overruled, of.charged, of.near];
+    let number = |hits: u64| hits.to_string();
+    lines.extend(hit_lines("hits      ", hits.map(number), more.map(number)));
     let of = &rule.rates;
-    let rates = [of.total, of.admitted, of.over, of.near, of.shadow];
-    let rates = rates.map(|rate| format!("{rate:.1}"));
-    lines.push(hits_line("a second  ", rates));
+    let rates = [of.total, of.admitted, of.refused, of.would_refuse];
+    let more = [of.overruled, of.charged, of.near];
+    let number = |rate: f64| format!("{rate:.1}");
+    lines.extend(hit_lines("a second  ", rates.map(number), more.map(number)));
     if let Some(counts) = &rule.reservations {
         lines.extend(reservation_lines(counts));
     }
@@ -211,10 +215,19 @@ fn rule_lines(row: &RuleRow) -> Vec<String> {
     lines
 }
 
-fn hits_line(name: &str, [total, admitted, over, near, shadow]: [String; 5]) -> String {
-    format!(
-        "{name}{total} asked, {admitted} admitted, {over} over, {near} near, {shadow} in shadow mode"
-    )
+fn hit_lines(
+    name: &str,
+    [total, admitted, refused, would_refuse]: [String; 4],
+    [overruled, charged, near]: [String; 3],
+) -> [String; 2] {
+    [
+        format!(
+            "{name}{total} asked: {admitted} admitted, {refused} refused, {would_refuse} would be refused,"
+        ),
+        format!(
+            "          {overruled} refused by another limit, {charged} charged after the work; {near} near"
+        ),
+    ]
 }
 
 fn reservation_lines(counts: &ReservationCounts) -> [String; 2] {

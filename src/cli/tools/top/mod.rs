@@ -75,7 +75,7 @@ pub(crate) struct TopCommand {
 /// What keys are sorted by, as typed.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum By {
-    /// Hits over the limit
+    /// Hits that were refused
     Refused,
     /// Hits asked for
     Asked,
@@ -170,22 +170,27 @@ fn print_text(top: &MergedTop) {
         Window::Hour => "hour",
     };
     let (refused, asked, seconds) = (top.refused, top.asked, top.covered_seconds);
+    let would_refuse = top.would_refuse;
     let (by, replicas) = (json_word(top.by), top.instances.len());
     print_line!(
-        "{refused} refused of {asked} asked in the last {window} ({seconds} s counted), by {by}, {replicas} replicas"
+        "{refused} refused, {would_refuse} would be refused, of {asked} asked in the last {window} \
+         ({seconds} s counted), by {by}, {replicas} replicas"
     );
     if top.values == ValueMode::Off {
         let flags = "--top-keys hashed or --top-keys plain";
         print_line!("keys are not counted; set {flags} of the service");
         return;
     }
-    print_line!("  REFUSED     ASKED  ERROR SINCE    KEY  RULE");
+    print_line!("  REFUSED     WOULD     ASKED  ERROR SINCE    KEY  RULE");
     for key in &top.keys {
         let since = key.refused_since.as_deref().map(time_of_day);
         let since: String = since.unwrap_or_default().chars().take(8).collect();
-        let (refused, asked, error) = (key.refused, key.asked, key.error);
+        let (refused, would, asked) = (key.refused, key.would_refuse, key.asked);
+        let error = key.error;
         let (descriptor, rule) = (descriptor_text(&key.descriptor), visible(&key.rule));
-        print_line!("{refused:>9} {asked:>9} {error:>6} {since:<8} {descriptor}  {rule}");
+        print_line!(
+            "{refused:>9} {would:>9} {asked:>9} {error:>6} {since:<8} {descriptor}  {rule}"
+        );
     }
     if top.values == ValueMode::Hashed {
         print_line!("values are hashed; --top-keys plain of the service shows them");

@@ -75,8 +75,8 @@ pub(super) enum View {
 /// What the rules are sorted by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum RuleOrder {
-    Over,
-    Passed,
+    Refused,
+    Admitted,
     Name,
 }
 
@@ -159,7 +159,7 @@ impl Model {
             replicas: BTreeMap::new(),
             view: View::Rules,
             overlay: Overlay::None,
-            order: RuleOrder::Over,
+            order: RuleOrder::Refused,
             query,
             filter,
             paused: false,
@@ -224,13 +224,13 @@ impl Model {
             return;
         }
         let mut rules = merge_rules(self.states());
-        let rates = |row: &RuleRow| (row.sum.rates.over, row.sum.rates.total);
+        let rates = |row: &RuleRow| (row.sum.rates.refused, row.sum.rates.total);
         match self.order {
-            RuleOrder::Over => rules.sort_by(|a, b| {
+            RuleOrder::Refused => rules.sort_by(|a, b| {
                 let order = rates(b).partial_cmp(&rates(a));
                 order.unwrap_or(std::cmp::Ordering::Equal)
             }),
-            RuleOrder::Passed => {
+            RuleOrder::Admitted => {
                 rules.sort_by(|a, b| b.sum.rates.admitted.total_cmp(&a.sum.rates.admitted));
             }
             RuleOrder::Name => {}
@@ -403,9 +403,9 @@ impl Model {
         match self.view {
             View::Rules => {
                 self.order = match self.order {
-                    RuleOrder::Over => RuleOrder::Passed,
-                    RuleOrder::Passed => RuleOrder::Name,
-                    RuleOrder::Name => RuleOrder::Over,
+                    RuleOrder::Refused => RuleOrder::Admitted,
+                    RuleOrder::Admitted => RuleOrder::Name,
+                    RuleOrder::Name => RuleOrder::Refused,
                 };
                 self.merge();
                 None

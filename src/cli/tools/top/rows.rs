@@ -25,7 +25,7 @@ pub(super) enum Connection {
     },
 }
 
-/// A rule of all replicas.
+/// A limit of all replicas.
 #[derive(Clone, Debug)]
 pub(super) struct RuleRow {
     /// As the first replica has it; counts, rates and the candidate are those of all.
@@ -48,9 +48,9 @@ pub(super) struct QuotaRow {
 
 /// Adds up the rules of replicas.
 pub(super) fn merge_rules<'s>(states: impl Iterator<Item = &'s StateEvent>) -> Vec<RuleRow> {
-    let mut rows: BTreeMap<(&str, &str), RuleRow> = BTreeMap::new();
+    let mut rows: BTreeMap<[&str; 3], RuleRow> = BTreeMap::new();
     for limit in states.flat_map(|state| &state.limits) {
-        let row = rows.entry((&limit.domain, &limit.rule));
+        let row = rows.entry([&limit.domain, &limit.rule, &limit.label]);
         let row = row.or_insert_with(|| RuleRow::new(limit));
         row.add(limit);
     }
@@ -123,7 +123,7 @@ impl RuleRow {
         if let Some(quota) = &limit.rlqs {
             all.rates.total += quota.allowed + quota.denied;
             all.rates.admitted += quota.allowed;
-            all.rates.over += quota.denied;
+            all.rates.refused += quota.denied;
         }
     }
 

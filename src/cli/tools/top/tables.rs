@@ -39,12 +39,18 @@ pub(super) struct Styles {
     pub(super) dim: Style,
 }
 
-const RULES: [Column<RuleRow>; 6] = [
+/// Hits over a limit that did not refuse them.
+const WOULD_REFUSE: &str = "WOULD";
+
+const RULES: [Column<RuleRow>; 7] = [
     ("RULE", Rest, |row| visible(&row.sum.rule)),
-    ("OVER/S", Right(7), |row| rate(row.sum.rates.over)),
-    ("PASS/S", Right(7), |row| rate(row.sum.rates.admitted)),
-    ("OVER", Right(7), |row| count(row.sum.hits.over)),
-    ("LIMIT", Left(16), |row| {
+    ("REFUSED/S", Right(9), |row| rate(row.sum.rates.refused)),
+    ("ADMIT/S", Right(7), |row| rate(row.sum.rates.admitted)),
+    ("REFUSED", Right(7), |row| count(row.sum.hits.refused)),
+    (WOULD_REFUSE, Right(7), |row| {
+        count(row.sum.hits.would_refuse)
+    }),
+    ("LIMIT", Left(14), |row| {
         let limit = row.sum.limit.as_ref();
         match row.sum.limits_from {
             Some(_) => "by value".to_owned(),
@@ -54,10 +60,11 @@ const RULES: [Column<RuleRow>; 6] = [
     ("MODE", Left(12), |row| row.mode()),
 ];
 
-const KEYS: [Column<TopKey>; 6] = [
+const KEYS: [Column<TopKey>; 7] = [
     ("KEY", Rest, |key| descriptor_text(&key.descriptor)),
     ("RULE", Rest, |key| visible(&key.rule)),
     ("REFUSED", Right(8), |key| count(key.refused)),
+    (WOULD_REFUSE, Right(7), |key| count(key.would_refuse)),
     ("ASKED", Right(8), |key| count(key.asked)),
     ("ERROR", Right(6), |key| count(key.error)),
     ("SINCE", Left(8), |key| {

@@ -23,7 +23,7 @@ const HELP: &[&str] = &[
     "tab, 1-5   rules, keys, partitions, replicas, and quotas where rules have rlqs",
     "up, down   select a row; also j, k, page up, page down, home, end",
     "enter      detail of the row, with its last decisions",
-    "s          sort: rules by over/s, pass/s, name; keys by refused, asked",
+    "s          sort: rules by refused/s, admitted/s, name; keys by refused, asked",
     "w          keys of the last minute or hour",
     "/          filter; escape clears it",
     "p, space   pause the screen, and go on",
@@ -31,7 +31,8 @@ const HELP: &[&str] = &[
     "z          on a rule: shadow mode for 15 minutes, or its end, after a question",
     "q          quit",
     "",
-    "over/s: hits over the limit; pass/s: hits that passed. Times are UTC.",
+    "Hits are counted by limit. Times are UTC.",
+    "would: hits over a limit that did not refuse them, such as one in shadow mode.",
     "error: by how much a count can be too small.",
     "try 0.4>3.1%: the rule's candidate would refuse 3.1 % of the requests instead of 0.4 %.",
 ];
@@ -87,8 +88,8 @@ fn title_line(model: &Model, styles: Styles) -> Line<'static> {
     let (live, all) = (model.states().count(), model.replicas.len());
     let rules = &model.merged.rules;
     let total = rate(rules.iter().map(|row| row.sum.rates.total).sum());
-    let over = rate(rules.iter().map(|row| row.sum.rates.over).sum());
-    let figures = format!("  {live} of {all} replicas  {total} hits/s  {over} over/s");
+    let refused = rate(rules.iter().map(|row| row.sum.rates.refused).sum());
+    let figures = format!("  {live} of {all} replicas  {total} hits/s  {refused} refused/s");
     let mut parts = vec![
         Span::styled(" tollgate top", styles.heading),
         Span::raw(figures),
@@ -133,8 +134,8 @@ fn tabs_line(model: &Model, styles: Styles) -> Line<'static> {
         });
     }
     let order = match (model.view, model.order, model.query.by) {
-        (View::Rules, RuleOrder::Over, _) => "by over/s",
-        (View::Rules, RuleOrder::Passed, _) => "by pass/s",
+        (View::Rules, RuleOrder::Refused, _) => "by refused/s",
+        (View::Rules, RuleOrder::Admitted, _) => "by admitted/s",
         (View::Rules, RuleOrder::Name, _) => "by name",
         (View::Keys, _, RankBy::Refused) => "by refused",
         (View::Keys, _, RankBy::Asked) => "by asked",

@@ -18,11 +18,12 @@ use crate::cli::tools::top::model::{Effect, Message, TopQuery};
 
 const AT: &str = "2026-11-22T20:00:05.000Z";
 
-fn limit(rule: &str, over: f64) -> LimitState {
+fn limit(rule: &str, refused: f64) -> LimitState {
     LimitState {
         reservations: None,
         domain: "edge".to_owned(),
         rule: rule.to_owned(),
+        label: "minute".to_owned(),
         limit: Some(LimitFigures {
             requests_per_unit: 10,
             unit: Some("minute".to_owned()),
@@ -44,18 +45,17 @@ fn limit(rule: &str, over: f64) -> LimitState {
         rlqs: None,
         hits: Hits {
             total: 500,
-            admitted: 100,
-            over: 400,
-            near: 0,
-            shadow: 0,
+            admitted: 70,
+            refused: 400,
+            would_refuse: 30,
+            ..Hits::default()
         },
         rates: Rates {
             seconds: 5.0,
-            total: over + 2.0,
+            total: refused + 2.0,
             admitted: 2.0,
-            over,
-            near: 0.0,
-            shadow: 0.0,
+            refused,
+            ..Rates::default()
         },
         candidate: None,
     }
@@ -71,6 +71,7 @@ fn key(value: &str, refused: u64) -> TopKey {
         }],
         asked: refused + 10,
         refused,
+        would_refuse: 1,
         error: 0,
         refused_since: Some(AT.to_owned()),
         refused_last: Some(AT.to_owned()),
@@ -87,6 +88,7 @@ fn state(keys: Vec<TopKey>) -> StateEvent {
         values: ValueMode::Plain,
         asked: 100,
         refused: 50,
+        would_refuse: 1,
         keys,
     };
     StateEvent {
@@ -191,16 +193,16 @@ fn rules_of_two_replicas_are_added_and_sorted_by_refusals() {
     assert_eq!(
         lines[..5],
         [
-            " tollgate top  2 of 2 replicas  33 hits/s  25 over/s",
+            " tollgate top  2 of 2 replicas  33 hits/s  25 refused/s",
             "",
-            "[1 Rules] 2 Keys  3 Partitions  4 Replicas   by over/s",
-            " RULE                       OVER/S  PASS/S    OVER LIMIT            MODE",
-            ">edge.user                      25     4.0     800 10 per minute",
+            "[1 Rules] 2 Keys  3 Partitions  4 Replicas   by refused/s",
+            " RULE              REFUSED/S ADMIT/S REFUSED   WOULD LIMIT          MODE",
+            ">edge.user                25     4.0     800      60 10 per minute",
         ]
     );
     assert_eq!(
         lines[5],
-        " edge.quiet                      0     4.0     800 10 per minute    shadow>20:31"
+        " edge.quiet                0     4.0     800      60 10 per minute  shadow>20:31"
     );
     assert!(
         lines[23].starts_with(" ? help  q quit  tab view"),
@@ -219,8 +221,12 @@ fn a_rule_with_a_file_of_limits_is_by_value() {
     });
     live(&mut model, "http://a:1", by_value);
     let (lines, _) = screen(&model, 80, 24, true);
-    assert!(lines[4].ends_with("400 by value"), "{}", lines[4]);
-    assert!(lines[5].ends_with("400 10 per minute"), "{}", lines[5]);
+    assert!(lines[4].ends_with("400      30 by value"), "{}", lines[4]);
+    assert!(
+        lines[5].ends_with("400      30 10 per minute"),
+        "{}",
+        lines[5]
+    );
     model.press(KeyCode::Enter);
     let screen = shown(&model);
     for part in [
@@ -248,7 +254,7 @@ fn keys_of_two_replicas_are_added() {
     );
     assert_eq!(
         lines[4],
-        ">user=x                 edge.user                    10       30      0 20:00:05"
+        ">user=x             edge.user                10       2       30      0 20:00:05"
     );
     assert!(lines[5].starts_with(" user=y "), "{}", lines[5]);
     // The hour is polled: nothing is shown until the answer.

@@ -63,7 +63,7 @@ fn quotas_of_two_replicas_are_added() {
     live(&mut model, "http://b:1", with_quotas(other));
     // The rule shows what its proxies report.
     let (lines, _) = screen(&model, 80, 24, true);
-    let row = " edge.user                     340     580     800 10 per minute    rlqs";
+    let row = " edge.user               340     580     800      60 10 per minute  rlqs";
     assert_eq!(lines[4], row.replacen(' ', ">", 1));
     model.press(KeyCode::Char('5'));
     let (lines, _) = screen(&model, 80, 24, true);

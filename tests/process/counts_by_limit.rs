@@ -1,0 +1,392 @@
+//! Hits by limit and by what became of them: one load, counted by a model, and what every reader of
+//! a running service says of it.
+//!
+//! What it deliberately does not do: draw screens (`src/cli/tools/top/view/tests.rs`).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tollgate_test_support::child_process::{KillOnDrop, SpawnTied as _};
+use tollgate_test_support::grpc_client::{
+    Code, Descriptor, RateLimitOverride, descriptor, request,
+};
+use tollgate_test_support::http_client::http;
+use tollgate_test_support::in_process::Service;
+use tollgate_test_support::metrics_text::series_value;
+use tollgate_test_support::polling::until;
+use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
+
+use crate::process::admin_commands::admin;
+use crate::process::commands::tollgate;
+use crate::process::running::Running;
+
+/// No window turns. The limits without names are told apart by their windows.
+const RULES: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: s, unit: year, requests_per_unit: 2}
+      - {name: h, unit: year, requests_per_unit: 100}
+  - key: plan
+    rate_limits:
+      - {unit: year, requests_per_unit: 50}
+      - {unit: year, unit_multiplier: 2, requests_per_unit: 3}
+  - key: quiet
+    shadow_mode: true
+    rate_limit: {unit: year, requests_per_unit: 1}
+  - key: free
+    rate_limit: {unlimited: true}
+  - key: a
+    descriptors:
+      - key: b
+        descriptors:
+          - key: c
+            value: x.y
+            rate_limit: {unit: year, requests_per_unit: 4}
+          - key: d
+            rate_limit: {unit: year, requests_per_unit: 1}
+  - key: each
+    detailed_metric: true
+    rate_limit: {unit: year, requests_per_unit: 1}
+  - key: tokens
+    rate_limit: {unit: year, requests_per_unit: 10, algorithm: sliding_window}
+";
+
+/// Hits admitted, refused, that would be refused, and overruled.
+type Counts = [u64; 4];
+
+const OUTCOMES: [&str; 4] = ["admitted", "refused", "would_refuse", "overruled"];
+
+/// A limit of the model: rule, label, how many hits may pass, and whether it refuses.
+#[derive(Clone, Copy)]
+struct Limit(&'static str, &'static str, u64, bool);
+
+const S: Limit = Limit("edge.user", "s", 2, true);
+const H: Limit = Limit("edge.user", "h", 100, true);
+const YEAR: Limit = Limit("edge.plan", "year", 50, true);
+const TWO_YEARS: Limit = Limit("edge.plan", "2 years", 3, true);
+const QUIET: Limit = Limit("edge.quiet", "year", 1, false);
+const DEEP_C: Limit = Limit("edge.a.b.c_x.y", "year", 4, true);
+const DEEP_D: Limit = Limit("edge.a.b.d", "year", 1, true);
+const EACH: Limit = Limit("edge.each", "year", 1, true);
+const OVERRIDE: Limit = Limit("(override)", "", 1, true);
+
+/// What the load came to, by rule and limit.
+#[derive(Default)]
+struct Model {
+    used: BTreeMap<(&'static str, &'static str, &'static str), u64>,
+    hits: BTreeMap<(&'static str, &'static str), Counts>,
+    /// Requests that were admitted and refused.
+    requests: [u64; 2],
+}
+
+impl Model {
+    /// Decides a request of one hit in each bucket of these limits; returns whether it passes.
+    fn decide(&mut self, buckets: &[Bucket]) -> bool {
+        let within: Vec<bool> = buckets
+            .iter()
+            .map(|(Limit(rule, label, most, _), value)| {
+                let used = self.used.entry((rule, label, value)).or_default();
+                *used += 1;
+                *used <= *most
+            })
+            .collect();
+        let refused = buckets.iter().zip(&within);
+        let refused = refused
+            .filter(|((Limit(.., enforced), _), within)| *enforced && !**within)
+            .count()
+            > 0;
+        for ((Limit(rule, label, _, enforced), _), within) in buckets.iter().zip(&within) {
+            let outcome = match (within, refused) {
+                (true, false) => 0,
+                (true, true) => 3,
+                (false, _) if *enforced => 1,
+                (false, _) => 2,
+            };
+            self.hits.entry((rule, label)).or_default()[outcome] += 1;
+        }
+        self.requests[usize::from(refused)] += 1;
+        !refused
+    }
+
+    /// Hits by rule, with the name of a limit that has one.
+    fn by_rule(&self) -> BTreeMap<String, Counts> {
+        let mut rules: BTreeMap<String, Counts> = BTreeMap::new();
+        for ((rule, label), hits) in &self.hits {
+            let name = match *label {
+                "s" | "h" => format!("{rule} name={label}"),
+                _ => (*rule).to_owned(),
+            };
+            for (sum, hits) in rules.entry(name).or_default().iter_mut().zip(hits) {
+                *sum += hits;
+            }
+        }
+        rules
+    }
+}
+
+fn with_override() -> Descriptor {
+    Descriptor {
+        limit: Some(RateLimitOverride {
+            requests_per_unit: 1,
+            unit: 6,
+            unit_multiplier: None,
+        }),
+        ..descriptor(&[("brought", "x")])
+    }
+}
+
+/// A limit, and the value of its bucket.
+type Bucket = (Limit, &'static str);
+
+/// The requests, and the buckets that they take from.
+fn load() -> Vec<(Vec<Descriptor>, Vec<Bucket>)> {
+    let user = |value: &'static str| (descriptor(&[("user", value)]), [(S, value), (H, value)]);
+    let mut load = Vec::new();
+    for _ in 0..80 {
+        let (user, limits) = user("ann");
+        load.push((vec![user], limits.to_vec()));
+    }
+    for _ in 0..5 {
+        let plan = descriptor(&[("plan", "gold")]);
+        load.push((vec![plan], vec![(YEAR, "gold"), (TWO_YEARS, "gold")]));
+        load.push((vec![descriptor(&[("quiet", "q")])], vec![(QUIET, "q")]));
+        load.push((vec![descriptor(&[("free", "f")])], Vec::new()));
+        load.push((vec![with_override()], vec![(OVERRIDE, "x")]));
+    }
+    for value in ["one", "two", "one", "one"] {
+        let each = descriptor(&[("each", value)]);
+        load.push((vec![each], vec![(EACH, value)]));
+    }
+    for _ in 0..3 {
+        // One request of three descriptors: the limit of one refuses it for the others.
+        let (user, limits) = user("bob");
+        let c = descriptor(&[("a", "1"), ("b", "2"), ("c", "x.y")]);
+        let d = descriptor(&[("a", "1"), ("b", "2"), ("d", "z")]);
+        let mut buckets = limits.to_vec();
+        buckets.extend([(DEEP_C, "c"), (DEEP_D, "d")]);
+        load.push((vec![user, c, d], buckets));
+    }
+    load
+}
+
+/// Adds what lines of decisions say: hits that were refused, and that would be, by rule; and the
+/// verdicts of requests.
+fn of_decisions(lines: &[Value]) -> (BTreeMap<String, [u64; 2]>, [u64; 2]) {
+    let mut over: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+    let mut requests = [0; 2];
+    for line in lines {
+        requests[usize::from(line["verdict"] == "OVER_LIMIT")] += 1;
+        for descriptor in line["descriptors"].as_array().unwrap() {
+            let Some(rule) = descriptor["rule"].as_str() else {
+                continue;
+            };
+            let hits = descriptor["hits"].as_u64().unwrap();
+            let counts = over.entry(rule.to_owned()).or_default();
+            match descriptor["reason"].as_str().unwrap() {
+                "over_limit" => counts[0] += hits,
+                "shadow_mode" => counts[1] += hits,
+                _ => {}
+            }
+        }
+    }
+    over.retain(|_, counts| *counts != [0; 2]);
+    (over, requests)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn numbers<const N: usize>(of: &Value, names: [&str; N]) -> [u64; N] {
+    names.map(|name| of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}")))
+}
+
+/// Single decisions have what the model has.
+fn check_decisions(model: &Model, all: [&[Value]; 2]) {
+    let expected = model.by_rule().into_iter().map(|(rule, counts)| {
+        let [_, refused, would_refuse, _] = counts;
+        (rule, [refused, would_refuse])
+    });
+    let expected: BTreeMap<_, _> = expected.filter(|(_, counts)| *counts != [0; 2]).collect();
+    for decisions in all {
+        assert_eq!(of_decisions(decisions), (expected.clone(), model.requests));
+    }
+}
+
+/// The recording, decided again, has what the model has.
+fn check_replay(model: &Model, recording: &str, rules: &str) {
+    let (code, replayed, stderr) =
+        tollgate(&["replay", recording, "--rules", rules, "--format", "json"]);
+    assert_eq!((code, &*stderr), (0, ""), "{replayed}");
+    let replayed = json(&replayed);
+    let requests = numbers(&replayed, ["admitted", "refused"]);
+    assert_eq!(requests, model.requests);
+    let mut rows: BTreeMap<String, Counts> = BTreeMap::new();
+    for row in replayed["by_rule"].as_array().unwrap() {
+        let counts = rows.entry(row["rule"].as_str().unwrap().to_owned());
+        let counts = counts.or_default().iter_mut();
+        for (sum, count) in counts.zip(numbers(row, OUTCOMES)) {
+            *sum += count;
+        }
+    }
+    assert_eq!(rows, model.by_rule());
+}
+
+/// `/metrics` has what the model has, and the series of the reference count each descriptor once.
+fn check_metrics(model: &Model, service: &Tollgate) {
+    let metrics = service.get("/metrics");
+    let shown = |rule: &str, limit: &str, outcome: &str| {
+        series_value(
+            &metrics,
+            &format!(
+                "tollgate_limit_hits_total{{domain=\"edge\",limit=\"{limit}\",outcome=\"{outcome}\",\
+                 rule=\"{rule}\"}}"
+            ),
+        )
+    };
+    for ((rule, limit), counts) in &model.hits {
+        let seen = OUTCOMES.map(|outcome| shown(rule, limit, outcome));
+        assert_eq!(seen, *counts, "{rule} {limit}");
+    }
+    assert_eq!(shown("edge.tokens", "year", "charged"), 2);
+    // As the reference counts: each descriptor once, for the limit that answered it.
+    let by_level = |kind: &str, keys: &str| {
+        let name = format!("ratelimit_service_rate_limit_{kind}");
+        series_value(&metrics, &format!("{name}{{domain=\"edge\",{keys}}}"))
+    };
+    let user = "key1=\"user\",key2=\"\"";
+    let kinds = ["total_hits", "over_limit", "within_limit"];
+    assert_eq!(kinds.map(|kind| by_level(kind, user)), [83, 79, 4]);
+    let deep = "key1=\"a\",key2=\"b\"";
+    assert_eq!(kinds.map(|kind| by_level(kind, deep)), [6, 2, 4]);
+}
+
+/// `/limits` has what the model has.
+fn check_limits(model: &Model, service: &Tollgate) {
+    let (status, limits) = http(service.admin, "GET", "/limits", "");
+    assert_eq!(status, 200, "{limits}");
+    let limits = json(&limits);
+    let limits = limits["limits"].as_array().unwrap();
+    assert_eq!(limits.len(), model.hits.len() - 1, "all but the override");
+    for limit in limits {
+        let rule = limit["rule"].as_str().unwrap();
+        let rule = rule.split(" name=").next().unwrap();
+        let label = limit["label"].as_str().unwrap();
+        let known = model.hits.iter().find(|(key, _)| **key == (rule, label));
+        let (_, counts) = known.unwrap_or_else(|| panic!("{limit}"));
+        assert_eq!(numbers(&limit["hits"], OUTCOMES), *counts, "{limit}");
+        let charged = if rule == "edge.tokens" { 2 } else { 0 };
+        let sum: u64 = counts.iter().sum::<u64>() + charged;
+        assert_eq!(
+            numbers(&limit["hits"], ["charged", "total"]),
+            [charged, sum]
+        );
+    }
+}
+
+/// `tollgate top --once` has what the model has, by rule.
+fn check_top(model: &Model, url: &str) {
+    let top = [
+        "top", "--once", "--by", "asked", "--window", "1h", "--admin", url,
+    ];
+    let (code, top, stderr) = tollgate(&[&top[..], &["--format", "json"]].concat());
+    assert_eq!((code, &*stderr), (0, ""));
+    let top = json(&top);
+    let mut keys: BTreeMap<String, [u64; 3]> = BTreeMap::new();
+    for key in top["keys"].as_array().unwrap() {
+        let counts = keys.entry(key["rule"].as_str().unwrap().to_owned());
+        let more = numbers(key, ["asked", "refused", "would_refuse"]);
+        for (sum, more) in counts.or_default().iter_mut().zip(more) {
+            *sum += more;
+        }
+    }
+    let expected: BTreeMap<_, _> = model
+        .by_rule()
+        .into_iter()
+        .map(|(rule, counts)| (rule, [counts.iter().sum(), counts[1], counts[2]]))
+        .collect();
+    assert_eq!(keys, expected);
+    let sum = |at: usize| expected.values().map(|counts| counts[at]).sum::<u64>();
+    let all = numbers(&top, ["asked", "refused", "would_refuse"]);
+    assert_eq!(all, [sum(0), sum(1), sum(2)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_reader_says_which_limit_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (log, recording, rules) = (path("log"), path("run.tgrec"), path("rules.yaml"));
+    fs::write(&rules, RULES).unwrap();
+    let arguments = ["--top-keys", "plain", "--decision-log", &log];
+    let all = [
+        "--decision-log-verdicts",
+        "ok,over_limit,error",
+        "--decision-log-per-second-max",
+        "10000",
+    ];
+    let service = Tollgate::start(RULES, &[&arguments[..], &all].concat());
+    let url = admin(&service);
+    let load = load();
+    let mut tap = Command::new(tollgate_binary());
+    let count = load.len().to_string();
+    tap.args([
+        "tap", "--admin", &url, "--format", "json", "--count", &count,
+    ]);
+    tap.args(["--per-second-max", "1000"]).env_clear();
+    let tap = Running::with_stdout(&mut tap);
+    let recorder = Command::new(tollgate_binary())
+        .args(["record", "--for", "10m", "--count", &count])
+        .args(["--out", &recording, "--admin", &url])
+        .env_clear()
+        .stderr(Stdio::null())
+        .spawn_tied()
+        .unwrap();
+    let mut recorder = KillOnDrop(recorder);
+    until("both readers are there", || {
+        let readers = ["tollgate_event_streams", "tollgate_recordings"];
+        readers.map(|name| service.metric(name)) == [1, 1]
+    });
+
+    let mut model = Model::default();
+    let mut client = Service::connect(service.grpc).await;
+    for (descriptors, buckets) in load {
+        let answer = client.should_rate_limit(request("edge", descriptors)).await;
+        let passes = answer.unwrap().into_inner().overall_code() == Code::Ok;
+        assert_eq!(passes, model.decide(&buckets));
+    }
+
+    // Single decisions: the tap and the log.
+    let tapped: Vec<Value> = std::iter::from_fn(|| tap.next_line())
+        .map(|line| json(&line))
+        .collect();
+    let logged = until("all decisions are logged", || {
+        let lines = fs::read_to_string(&log).unwrap_or_default();
+        let lines: Vec<_> = lines.lines().map(str::to_owned).collect();
+        (lines.len() == tapped.len()).then_some(lines).ok_or(())
+    });
+    let logged: Vec<Value> = logged.iter().map(|line| json(line)).collect();
+    check_decisions(&model, [&tapped, &logged]);
+    until("the recording ends", || recorder.0.try_wait().unwrap());
+    check_replay(&model, &recording, &rules);
+    check_top(&model, &url);
+
+    // Reservations: hits are charged after the work, or go back.
+    for (call, hits) in [("reserve", 3), ("commit", 5)] {
+        let entries = r#"[{"entries": [{"key": "tokens", "value": "t"}]}]"#;
+        let body = format!(
+            r#"{{"domain": "edge", "descriptors": {entries}, "hits": {hits}, "reservation": "r"}}"#
+        );
+        let (status, reply) = http(service.http, "POST", &format!("/v1/{call}"), &body);
+        assert_eq!(status, 200, "{reply}");
+    }
+    let tokens = ("edge.tokens", "year");
+    model.hits.insert(tokens, [3, 0, 0, 0]);
+    model.hits.insert(("edge.free", "unlimited"), [0; 4]);
+
+    check_metrics(&model, &service);
+    check_limits(&model, &service);
+}
