@@ -71,12 +71,12 @@ export class Telemetry {
 
   /** Counts a decision. */
   count(allowed: boolean, source: DecisionSource): void {
-    this.#decisions?.add(1, { source, verdict: verdict(allowed) });
+    this.#decisions?.add(1, { "tollgate.source": source, "tollgate.verdict": verdict(allowed) });
   }
 
   /** Records the duration of a check. */
   recordCheck(elapsedMs: number, source: DecisionSource): void {
-    this.#duration?.record(elapsedMs / 1_000, { source });
+    this.#duration?.record(elapsedMs / 1_000, { "tollgate.source": source });
   }
 }
 

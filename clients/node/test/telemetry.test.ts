@@ -71,19 +71,19 @@ test("spans and metrics of calls", async () => {
       .filter(({ descriptor }) => descriptor.name === name)
       .flatMap(({ dataPoints }) => dataPoints.map(({ attributes, value }): [unknown, unknown] => [attributes, value]));
   assert.deepEqual(of("tollgate.client.decisions"), [
-    [{ source: "server", verdict: "ok" }, 2],
-    [{ source: "allow", verdict: "ok" }, 1],
-    [{ source: "server", verdict: "over_limit" }, 1],
-    [{ source: "cache", verdict: "over_limit" }, 1],
+    [{ "tollgate.source": "server", "tollgate.verdict": "ok" }, 2],
+    [{ "tollgate.source": "allow", "tollgate.verdict": "ok" }, 1],
+    [{ "tollgate.source": "server", "tollgate.verdict": "over_limit" }, 1],
+    [{ "tollgate.source": "cache", "tollgate.verdict": "over_limit" }, 1],
   ]);
   const durations = of("tollgate.client.duration").map(([attributes, value]) => [
     attributes,
     (value as { count: number }).count,
   ]);
   assert.deepEqual(durations, [
-    [{ source: "server" }, 2],
-    [{ source: "allow" }, 1],
-    [{ source: "cache" }, 1],
+    [{ "tollgate.source": "server" }, 2],
+    [{ "tollgate.source": "allow" }, 1],
+    [{ "tollgate.source": "cache" }, 1],
   ]);
   const shown = finished.map(({ name, attributes, status, events }) => [name, attributes, status, events]);
   assert.ok(!JSON.stringify([shown, of("tollgate.client.decisions")]).includes("a-secret-value"));

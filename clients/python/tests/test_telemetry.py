@@ -62,12 +62,16 @@ def test_spans_and_metrics(tollgate: Tollgate, flavour: str) -> None:
     data = reader.get_metrics_data()
     assert data is not None
     [scope] = data.resource_metrics[0].scope_metrics
-    points = {
+    points: dict[str, Any] = {
         metric.name: {
             tuple((point.attributes or {}).values()): point for point in metric.data.data_points
         }
         for metric in scope.metrics
     }
+    attributes = {
+        name for one in points.values() for point in one.values() for name in point.attributes or ()
+    }
+    assert attributes == {"tollgate.source", "tollgate.verdict"}
     decisions: Any = points["tollgate.client.decisions"]
     assert {key: point.value for key, point in decisions.items()} == {
         ("server", "ok"): 6,  # five checks and a reservation

@@ -89,10 +89,10 @@ class Telemetry:
         """Counts a decision, and measures it if it is of a check."""
         if not _INSTALLED:
             return
-        attributes = {"source": decision.source, "verdict": _verdict(decision)}
+        attributes = {"tollgate.source": decision.source, "tollgate.verdict": _verdict(decision)}
         self._decisions.add(1, attributes)
         if check:
-            self._duration.record(decision.elapsed, {"source": decision.source})
+            self._duration.record(decision.elapsed, {"tollgate.source": decision.source})
 
 
 def _verdict(decision: Decision) -> str:
