@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tollgate_http2::ByteBudget;
 
-use crate::metrics::AnswerMetrics;
+use crate::metrics::{AnswerMetrics, Metrics};
+use crate::settings::Settings;
+use crate::settings::memory_limit::answer_bytes;
 
 /// The bound of the process.
 #[derive(Debug)]
@@ -66,8 +68,16 @@ pub(crate) struct AnswerMemoryFull;
 // === impl AnswerMemory ===
 
 impl AnswerMemory {
+    /// Memory as the settings say.
+    pub(crate) fn of(settings: &Settings, metrics: &Metrics) -> Arc<Self> {
+        let bytes_max = settings
+            .answer_memory_max
+            .unwrap_or_else(|| answer_bytes(settings.answer_size_max));
+        Self::new(bytes_max, metrics.answers.clone())
+    }
+
     /// Memory for answers of this many bytes, and for as many of requests.
-    pub(crate) fn new(bytes_max: u64, metrics: AnswerMetrics) -> Arc<Self> {
+    fn new(bytes_max: u64, metrics: AnswerMetrics) -> Arc<Self> {
         let memory = Arc::new(Self {
             answers: ByteBudget::new(bytes_max),
             requests: ByteBudget::new(bytes_max),

@@ -15,6 +15,7 @@ use crate::admin_api::instance_name;
 use crate::clock::Clock;
 use crate::decisions::Decisions;
 use crate::metrics::Metrics;
+use crate::answer_memory::AnswerMemory;
 use crate::pipeline::{Generations, Pipeline};
 use crate::quota::registry::QuotaRegistry;
 use crate::store::Store;
@@ -28,6 +29,8 @@ pub struct AdminApi {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) store: Arc<dyn Store>,
     pub(super) pipeline: Arc<Pipeline>,
+    /// Memory of answers that are not sent yet.
+    pub(super) answers: Arc<AnswerMemory>,
     /// How values of descriptors are shown.
     pub(super) values: ShownValues,
     pub(super) decisions: Decisions,
@@ -58,6 +61,8 @@ pub struct AdminParts {
     pub store: Arc<dyn Store>,
     /// Plans descriptors.
     pub pipeline: Arc<Pipeline>,
+    /// Memory of answers that are not sent yet.
+    pub(crate) answers: Arc<AnswerMemory>,
     /// All metrics.
     pub metrics: Arc<Metrics>,
     /// The rules in use.
@@ -92,6 +97,7 @@ impl AdminApi {
             clock: parts.clock,
             store: parts.store,
             pipeline: parts.pipeline,
+            answers: parts.answers,
             values: *parts.decisions.values(),
             decisions: parts.decisions,
             top_keys: parts.top_keys,

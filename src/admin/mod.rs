@@ -103,14 +103,14 @@ const WORK_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Endpoints of port 8080.
 pub fn public_router(state: AdminState) -> Router {
     let shed = state.metrics.connections.http_shed.clone();
-    let memory = Arc::clone(state.api.pipeline.answer_memory());
+    let memory = Arc::clone(&state.api.answers);
     let reader = json::BodyReader {
         memory: Arc::clone(&memory),
         wait_max: WORK_WAIT_MAX,
         shed: shed.clone(),
     };
     let api = state.json.clone();
-    let api = api.map(|json| v1::router(json, shed.clone()));
+    let api = api.map(|json| v1::router(json, Arc::clone(&memory), shed.clone()));
     let bounds = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(move |uri: Uri, _: BoxError| {
             shed.inc();

@@ -11,6 +11,7 @@ use super::listeners::Listeners;
 use super::snapshot::Snapshots;
 use super::tls::{CertificateReloader, tls_error};
 use super::{decisions, rules, store, traces};
+use crate::answer_memory::AnswerMemory;
 use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
 use crate::capture::Capture;
 use crate::clock::Clock;
@@ -32,6 +33,7 @@ pub struct App {
     pub(super) settings: Settings,
     pub(super) listeners: Listeners,
     pub(super) service: Arc<Pipeline>,
+    pub(super) answers: Arc<AnswerMemory>,
     pub(super) store: Arc<dyn Store>,
     /// Workers, grouped by store.
     pub(super) workers: Vec<Vec<Worker>>,
@@ -150,7 +152,13 @@ impl App {
     /// When something in the build is wrong.
     #[doc(hidden)]
     pub fn routes(&self, health: &Health) -> Result<Routes, AppError> {
-        let routes = routes(&self.service, &self.settings, &self.metrics, health);
+        let routes = routes(
+            &self.service,
+            &self.answers,
+            &self.settings,
+            &self.metrics,
+            health,
+        );
         routes.map_err(|error| AppError::Defect(error.to_string()))
     }
 
@@ -227,10 +235,12 @@ impl App {
         let service = Arc::new(service);
         workers.push(candidates);
         let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;
+        let answers = AnswerMemory::of(&settings, &metrics);
         Ok(Self {
             settings,
             listeners,
             service,
+            answers,
             store,
             workers,
             cores,

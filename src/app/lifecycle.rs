@@ -141,6 +141,7 @@ impl RunningService {
             clock: Arc::clone(&app.clock),
             store: Arc::clone(&app.store),
             pipeline: Arc::clone(&app.service),
+            answers: Arc::clone(&app.answers),
             metrics: Arc::clone(&app.metrics),
             generations: Arc::clone(&app.generations),
             decisions: app.decisions.clone(),
@@ -272,7 +273,14 @@ fn millis(duration: Duration) -> u64 {
 
 /// Starts the threads of the gRPC server.
 fn open_grpc(app: &App, health: &Health) -> Result<GrpcServer, AppError> {
-    let opened = GrpcServer::open(&app.service, &app.settings, app.cores, &app.metrics, health);
+    let opened = GrpcServer::open(
+        &app.service,
+        &app.answers,
+        &app.settings,
+        app.cores,
+        &app.metrics,
+        health,
+    );
     opened.map_err(|error| match error {
         StartError::BodyMemory { .. } | StartError::AnswerMemory { .. } => {
             AppError::Memory(error.to_string())

@@ -412,7 +412,7 @@ impl ConnectionTask {
             .bodies
             .open(stream, head, &request.body, request.end_stream);
         let routes = self.server.routes.clone();
-        let memory = self.server.pipeline.answer_memory();
+        let memory = &self.server.answers;
         let unsent = UnsentBodies {
             connection: Arc::clone(self.answers.get_or_init(|| memory.connection())),
             unread: self.server.metrics.connections.answers_unread.clone(),

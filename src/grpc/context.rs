@@ -15,6 +15,7 @@ use tokio::task::yield_now;
 use tollgate_http2::ByteBudget;
 use tonic::service::Routes;
 
+use crate::answer_memory::AnswerMemory;
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
 use crate::settings::Settings;
@@ -23,6 +24,8 @@ use crate::settings::Settings;
 #[derive(Clone)]
 pub(crate) struct ServerContext {
     pub(crate) pipeline: Arc<Pipeline>,
+    /// Memory of answers that are not sent yet.
+    pub(crate) answers: Arc<AnswerMemory>,
     /// tonic's routes, for calls that the fast path does not support.
     pub(crate) routes: Routes,
     pub(crate) limits: ConnectionLimits,

@@ -20,6 +20,7 @@ use tollgate_http2::ByteBudget;
 #[doc(hidden)]
 pub use tonic::service::Routes;
 
+use crate::answer_memory::AnswerMemory;
 use crate::grpc::context::{ConnectionLimits, ServerContext};
 use crate::grpc::service::{Health, ServiceContext, StartError};
 use crate::grpc::services;
@@ -85,6 +86,7 @@ impl GrpcServer {
     /// See [`StartError`].
     pub fn open(
         pipeline: &Arc<Pipeline>,
+        answers: &Arc<AnswerMemory>,
         settings: &Settings,
         threads: usize,
         metrics: &Arc<Metrics>,
@@ -101,8 +103,10 @@ impl GrpcServer {
         let quota_streams = QuotaThread::start("quotas")?;
         let context = ServerContext {
             pipeline: Arc::clone(pipeline),
+            answers: Arc::clone(answers),
             routes: services::routes(&ServiceContext {
                 pipeline,
+                answers,
                 settings,
                 health,
                 metrics,
@@ -174,12 +178,14 @@ impl GrpcServer {
 #[doc(hidden)]
 pub fn routes(
     pipeline: &Arc<Pipeline>,
+    answers: &Arc<AnswerMemory>,
     settings: &Settings,
     metrics: &Arc<Metrics>,
     health: &Health,
 ) -> Result<Routes, StartError> {
     services::routes(&ServiceContext {
         pipeline,
+        answers,
         settings,
         health,
         metrics,

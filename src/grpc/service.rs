@@ -9,6 +9,7 @@ use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::answer_memory::AnswerMemory;
 use crate::grpc::layers::StreamingMethod;
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
@@ -26,6 +27,7 @@ pub(crate) struct GrpcService {
 /// What services are built from.
 pub(crate) struct ServiceContext<'a> {
     pub(crate) pipeline: &'a Arc<Pipeline>,
+    pub(crate) answers: &'a Arc<AnswerMemory>,
     pub(crate) settings: &'a Settings,
     pub(crate) health: &'a Health,
     pub(crate) metrics: &'a Arc<Metrics>,

@@ -52,7 +52,6 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tollgate_limiter::BucketNaming;
 
-use crate::answer_memory::AnswerMemory;
 use crate::capture::CaptureWriter;
 use crate::clock::Clock;
 use crate::decisions::Decisions;
@@ -108,7 +107,6 @@ pub struct Pipeline {
     config: Config,
     bucket_naming: Option<BucketNaming>,
     excess_log: ExcessLog,
-    answer_memory: Arc<AnswerMemory>,
     threads: threads::Threads,
     /// Where candidates count; none where there can be none.
     candidates: Option<CandidatePartitions>,
@@ -151,7 +149,6 @@ impl Pipeline {
         } = parts;
         Self {
             generations,
-            answer_memory: AnswerMemory::new(config.answer_memory_max, metrics.answers.clone()),
             estimates: Estimates::new(config.estimates_memory_max, metrics.estimates.clone()),
             config,
             bucket_naming: store.bucket_naming(),
@@ -176,11 +173,6 @@ impl Pipeline {
             candidates: Some(partitions),
             ..self
         }
-    }
-
-    /// Memory of answers that are not sent yet.
-    pub(crate) fn answer_memory(&self) -> &Arc<AnswerMemory> {
-        &self.answer_memory
     }
 
     /// The largest answer to a call or a batch of the API, in bytes.

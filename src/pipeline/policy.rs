@@ -25,8 +25,6 @@ pub struct Config {
     pub entries_max: usize,
     /// The largest answer to a call or a batch of the API.
     pub answer_bytes_max: usize,
-    /// Bytes of answers that are not sent yet.
-    pub answer_memory_max: u64,
     /// Bytes of learnt amounts.
     pub estimates_memory_max: usize,
     /// Headers of responses, if they have any.
@@ -63,7 +61,6 @@ impl Default for Config {
             descriptors_max: 512,
             entries_max: 64,
             answer_bytes_max: 4 << 20,
-            answer_memory_max: 64 << 20,
             estimates_memory_max: 4 << 20,
             headers: None,
             dynamic_metadata: false,

@@ -3,7 +3,6 @@
 use tollgate_limiter::{Modes, OnUndecided};
 
 use crate::pipeline::{Config, Headers, RequestPolicy};
-use crate::settings::memory_limit::answer_bytes;
 use crate::settings::{HeaderStyle, ResponseSettings, Settings};
 
 impl From<&Settings> for Config {
@@ -28,9 +27,6 @@ impl From<&Settings> for Config {
             descriptors_max: settings.descriptors_max,
             entries_max: settings.entries_max,
             answer_bytes_max: settings.answer_size_max,
-            answer_memory_max: settings
-                .answer_memory_max
-                .unwrap_or_else(|| answer_bytes(settings.answer_size_max)),
             estimates_memory_max: settings.estimates.memory_max,
             headers: headers(&settings.response),
             dynamic_metadata: settings.response.response_dynamic_metadata,

@@ -32,7 +32,7 @@ use super::AdminState;
 use super::http::{self, BodyFault, NO_MEMORY};
 use super::json::JsonService;
 use super::query::{JSON_HEADERS, json_response};
-use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
+use crate::answer_memory::{AnswerMemory, AnswerPermit, ConnectionAnswers};
 use crate::api_calls;
 use crate::metrics::Counter;
 use crate::pipeline::{API_CALLS_MAX, ApiError, ApiRequest, Pipeline};
@@ -74,6 +74,7 @@ pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 /// Requests in progress, and what carries them out.
 struct Endpoints {
     json: Arc<JsonService>,
+    memory: Arc<AnswerMemory>,
     in_progress: Semaphore,
     parsed: ParsedBytes,
     shed: Counter,
@@ -109,9 +110,14 @@ struct CallResult {
 }
 
 /// Endpoints of the API.
-pub(super) fn router(json: Arc<JsonService>, shed: Counter) -> Router<AdminState> {
+pub(super) fn router(
+    json: Arc<JsonService>,
+    memory: Arc<AnswerMemory>,
+    shed: Counter,
+) -> Router<AdminState> {
     let endpoints = Arc::new(Endpoints {
         json,
+        memory,
         in_progress: Semaphore::new(REQUESTS_MAX),
         parsed: ParsedBytes(Semaphore::new(PARSED_BYTES_MAX)),
         shed,
@@ -252,7 +258,7 @@ impl Endpoints {
         headers: &HeaderMap,
         mut body: Body,
     ) -> Result<Answered, CallFailure> {
-        let connection = self.pipeline().answer_memory().connection();
+        let connection = self.memory.connection();
         let unavailable = |why| {
             self.shed.inc();
             Err(CallFailure::new(ErrorCode::Unavailable, why))

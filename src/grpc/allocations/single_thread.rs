@@ -178,6 +178,7 @@ impl Bench {
         }
         let server = ServerContext {
             pipeline: Arc::new(pipeline),
+            answers: AnswerMemory::of(&settings, &metrics),
             routes: Routes::default().prepare(),
             limits: ConnectionLimits::new(&settings),
             metrics,

@@ -8,7 +8,7 @@ use prost::Message as _;
 use tollgate_limiter::{Code, ReservationOutcome};
 use tonic::{Request, Status};
 
-use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
+use crate::answer_memory::{AnswerMemory, AnswerPermit, ConnectionAnswers};
 use crate::api_calls::{descriptors_of, fill_id, id_of, read};
 use crate::grpc::services::api_call::{
     Caller, answer_memory_full, api_status, field_status, internal, invalid_call,
@@ -23,7 +23,10 @@ const TAGGED_BYTES: usize = 24;
 
 /// The service over the pipeline. Clones share it.
 #[derive(Clone)]
-pub(super) struct ApiCalls(pub(super) Arc<Pipeline>);
+pub(super) struct ApiCalls {
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) answers: Arc<AnswerMemory>,
+}
 
 /// How much memory calls need.
 #[derive(Clone, Copy, Debug, Default)]
@@ -193,8 +196,8 @@ impl ApiCalls {
             deadline: caller.deadline,
             parent: caller.parent,
         };
-        let answered = caller.within(&self.0, async {
-            let answered = self.0.call_api_within(sent, Some(answer_bytes_max)).await;
+        let answered = caller.within(&self.pipeline, async {
+            let answered = self.pipeline.call_api_within(sent, Some(answer_bytes_max)).await;
             answered.map_err(|error| api_status(error, id_of(&call)))
         });
         let answered = answered.await?;
@@ -220,7 +223,7 @@ impl ApiCalls {
             if bytes <= answer_bytes_max {
                 return failed;
             }
-            failure(&api_status(self.0.answer_too_large().into(), ""))
+            failure(&api_status(self.pipeline.answer_too_large().into(), ""))
         });
         proto::Answer {
             tag: call.tag,
@@ -236,10 +239,10 @@ impl ApiCalls {
         size: CallSize,
     ) -> Result<AnswerPermit, Status> {
         let answer_bytes = self
-            .0
+            .pipeline
             .answers_bytes_max(size.calls as u64, size.descriptors);
         let answer_bytes = answer_bytes.min(self.answer_bytes_max() as u64);
-        let reserved = caller.within(&self.0, async {
+        let reserved = caller.within(&self.pipeline, async {
             let reserved = connection.reserve(answer_bytes, size.request_bytes);
             reserved.await.map_err(answer_memory_full)
         });
@@ -248,28 +251,28 @@ impl ApiCalls {
 
     /// Who made a call.
     pub(super) fn caller<T>(&self, request: &Request<T>) -> Caller {
-        Caller::of(request.metadata(), &self.0)
+        Caller::of(request.metadata(), &self.pipeline)
     }
 
     /// The memory of the connection that a call came by.
     pub(super) fn connection<T>(&self, request: &Request<T>) -> Arc<ConnectionAnswers> {
         let connection = request.extensions().get::<Arc<ConnectionAnswers>>();
-        connection.map_or_else(|| self.0.answer_memory().connection(), Arc::clone)
+        connection.map_or_else(|| self.answers.connection(), Arc::clone)
     }
 
     /// Begins a batch of so many calls.
     pub(super) fn begin_batch(&self, calls: usize) -> Result<BatchProgress, Status> {
-        let progress = self.0.begin_batch(calls);
+        let progress = self.pipeline.begin_batch(calls);
         progress.map_err(|error| api_status(error, ""))
     }
 
     /// The largest answer to a call or a batch.
     pub(super) fn answer_bytes_max(&self) -> usize {
-        self.0.answer_bytes_max()
+        self.pipeline.answer_bytes_max()
     }
 
     /// The time until the caller's deadline; none without one.
     pub(super) fn time_until(&self, caller: Caller) -> Option<Duration> {
-        self.0.time_until(caller.deadline)
+        self.pipeline.time_until(caller.deadline)
     }
 }

@@ -36,7 +36,10 @@ pub(super) const SERVICE: GrpcService = GrpcService {
         requests_stream: true,
     }],
     add: |routes, context| {
-        let calls = ApiCalls(Arc::clone(context.pipeline));
+        let calls = ApiCalls {
+            pipeline: Arc::clone(context.pipeline),
+            answers: Arc::clone(context.answers),
+        };
         let message_size_max = context.settings.message_size_max;
         let service = RateLimitsServer::new(calls.clone())
             .accept_compressed(CompressionEncoding::Gzip)
