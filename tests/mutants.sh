@@ -11,11 +11,11 @@ out=target/mutants
 mkdir -p "$out"
 
 "$mutants" mutants --package tollgate-limiter --output "$out/limiter" -- --locked || [ $? -le 3 ]
-for part in store/memory pipeline; do
-  all=$("$mutants" mutants --package tollgate --file "src/$part/**/*.rs" --list | wc -l)
+for part in crates/store/src/memory crates/engine/src/pipeline; do
+  all=$("$mutants" mutants --workspace --file "$part/**/*.rs" --list | wc -l)
   shards=$((all / sample))
   [ "$shards" -ge 1 ] || shards=1
-  "$mutants" mutants --package tollgate --file "src/$part/**/*.rs" --shard "0/$shards" --output "$out/$(echo $part | tr / -)" \
+  "$mutants" mutants --workspace --file "$part/**/*.rs" --shard "0/$shards" --output "$out/${part##*/}" --test-workspace true \
     -- --locked --lib --test in_process || [ $? -le 3 ]
 done
 for part in "$out"/*/mutants.out; do

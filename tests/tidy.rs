@@ -1,9 +1,7 @@
 //! House rules as tests, each with its reason.
 //!
-//! Within the root package nothing else keeps imports pointing one way. The table in `src/lib.rs`
-//! says which module may import which, and every `crate::` path in `src/` is held against it; no
-//! files and no folders import each other in a circle. Some crates have one home. Between the
-//! crates of the workspace the compiler holds all of this.
+//! Between the crates of the workspace the compiler keeps imports pointing one way. Within a crate
+//! no files and no folders import each other in a circle.
 //!
 //! What it deliberately does not do: parse Rust. It reads lines, skips comments and what follows
 //! `#[cfg(test)]`.
@@ -18,130 +16,6 @@ use std::process::Command;
 use tollgate_test_support::banned_phrases::METAPHORS;
 use tollgate_test_support::components::source_folders;
 use tollgate_test_support::import_graph::ImportGraph;
-
-/// Crates that only some files may name, and why.
-const HOMES: &[(&str, &[&str], &str)] = &[
-    (
-        "serde_json",
-        &["admin", "decisions", "cli", "rule_tests", "replay/tests.rs"],
-        "domain types are not serialisable; the edges mirror them",
-    ),
-    (
-        "serde",
-        &[
-            "admin",
-            "admin_client",
-            "cli/tools/admin.rs",
-            "decisions",
-            "replay/report.rs",
-        ],
-        "a crate declares the JSON of the admin listener, and these write and read it",
-    ),
-    (
-        "ratatui",
-        &["cli/tools/top"],
-        "one command draws on a terminal",
-    ),
-    (
-        "indicatif",
-        &["cli/tools/progress.rs"],
-        "one file shows progress",
-    ),
-    (
-        "prost",
-        &[
-            "pipeline",
-            "grpc",
-            "grpc_client",
-            "admin/record.rs",
-            "admin/v1",
-            "rule_tests",
-            "xds",
-            "replay/engine.rs",
-            "replay/comparison.rs",
-            "replay/tests.rs",
-            "simulation/tests.rs",
-        ],
-        "protobuf types end where they are decoded",
-    ),
-    (
-        "prost_types",
-        &[
-            "pipeline",
-            "api_calls.rs",
-            "grpc/services",
-            "admin/v1",
-            "xds",
-        ],
-        "as prost",
-    ),
-    (
-        "tonic",
-        &["grpc", "grpc_client", "xds"],
-        "one module serves gRPC, and two call it",
-    ),
-    ("h2", &[], "the crate tollgate-http2 speaks HTTP/2"),
-    (
-        "tollgate_http2",
-        &["grpc", "answer_memory.rs"],
-        "one module drives the HTTP/2 codec, and answers share its budget",
-    ),
-    (
-        "tikv_jemallocator",
-        &["main.rs"],
-        "the allocator is the binary's choice, not the library's",
-    ),
-    (
-        "tower",
-        &["admin", "grpc_client", "grpc/services/bytes_codec.rs"],
-        "one module layers HTTP, one builds a client connection, and one has methods of bytes",
-    ),
-    (
-        "axum",
-        &["admin", "grpc/layers.rs", "grpc/services"],
-        "one module routes HTTP, and the routes of tonic are those of axum",
-    ),
-    (
-        "anyhow",
-        &["cli", "main.rs"],
-        "libraries report errors by type",
-    ),
-    ("clap", &["cli", "settings"], "settings are declared once"),
-    (
-        "jiff",
-        &["rule_tests/values.rs"],
-        "time zones end where a file of tests has times",
-    ),
-    (
-        "rustls",
-        &["grpc_client", "net/tls_acceptor.rs"],
-        "certificates end where they are read, and TLS below the connection",
-    ),
-    (
-        "tokio_rustls",
-        &["net/tls_acceptor.rs", "net/io.rs", "grpc_client"],
-        "as rustls",
-    ),
-    (
-        "rustix",
-        &[
-            "net/handshake_pool.rs",
-            "decisions/log/file.rs",
-            "cli/mod.rs",
-        ],
-        "CPU time of a thread, a log opened without waiting, locks, the number of a signal",
-    ),
-    (
-        "thread_priority",
-        &["net/handshake_pool.rs"],
-        "one thread has the idle scheduling class",
-    ),
-    (
-        "subtle",
-        &["admin/guard.rs"],
-        "one secret is compared with a client's input",
-    ),
-];
 
 /// Where names are searched, and what they may not be there: the left column of the rename table
 /// of the house style. `type` is a struct, enum, trait or alias; `module` is a file or folder of
@@ -270,10 +144,6 @@ fn files(folder: &Path) -> BTreeMap<String, String> {
     found
 }
 
-fn sources() -> BTreeMap<String, String> {
-    files(&root().join("src"))
-}
-
 /// The files of these folders, by their paths from the repository's root.
 fn files_of(folders: &[impl AsRef<str>]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
@@ -322,118 +192,6 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .map(|(number, line)| (number + 1, line))
         .take_while(|(_, line)| line.trim() != "#[cfg(test)]")
         .filter(|(_, line)| !line.trim_start().starts_with("//"))
-}
-
-fn module(file: &str) -> &str {
-    file.split('/').next().unwrap().trim_end_matches(".rs")
-}
-
-/// The table in `src/lib.rs`: a module and those it may import. A crate of the workspace that
-/// `src/lib.rs` exports under the name of a module is not in it.
-fn imports() -> Vec<(String, Vec<String>)> {
-    let map = fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    let rows = map.lines().filter_map(|line| line.strip_prefix("//! | `"));
-    rows.map(|row| {
-        let mut cells = row.split('|').map(str::trim);
-        let name = cells.next().unwrap().trim_end_matches('`').to_owned();
-        let may = cells
-            .next()
-            .unwrap()
-            .split(',')
-            .map(|cell| cell.trim().trim_matches('`').to_owned());
-        (name, may.filter(|cell| !cell.is_empty()).collect())
-    })
-    .collect()
-}
-
-/// The modules that a line names: `crate::module`, and in `main.rs` `tollgate::module`.
-fn named<'l>(line: &'l str, prefix: &str) -> Vec<&'l str> {
-    line.match_indices(prefix)
-        .map(|(at, _)| &line[at + prefix.len()..])
-        .map(|rest| {
-            rest.split(|c: char| !c.is_alphanumeric() && c != '_')
-                .next()
-                .unwrap()
-        })
-        .collect()
-}
-
-#[test]
-fn imports_point_one_way() {
-    let table = imports();
-    let mut wrong = Vec::new();
-    for (file, text) in sources().iter().filter(|(file, _)| *file != "lib.rs") {
-        let module = module(file);
-        let Some((_, may)) = table.iter().find(|(name, _)| name == module) else {
-            wrong.push(format!(
-                "{file}: the module `{module}` is not in the table of src/lib.rs"
-            ));
-            continue;
-        };
-        let prefix = if module == "main" {
-            "tollgate::"
-        } else {
-            "crate::"
-        };
-        for (number, line) in code(text) {
-            for name in named(line, prefix) {
-                let is_module = table.iter().any(|(module, _)| module == name);
-                if is_module && name != module && !may.iter().any(|other| other == name) {
-                    wrong.push(format!(
-                        "src/{file}:{number}: `{module}` may not import `{name}`"
-                    ));
-                }
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn a_module_imports_only_modules_above_it_in_the_table() {
-    // So there is no cycle, and the table reads from the bottom up.
-    let table = imports();
-    assert!(
-        table.len() > 10,
-        "the table in src/lib.rs was not found: {table:?}"
-    );
-    for (position, (module, may)) in table.iter().enumerate() {
-        for other in may {
-            let above = table[..position].iter().any(|(name, _)| name == other);
-            assert!(
-                above,
-                "`{module}` may import `{other}`, which does not stand above it"
-            );
-        }
-        let file = root().join(format!("src/{module}.rs"));
-        let exists = root().join("src").join(module).is_dir() || file.is_file();
-        assert!(exists, "the table names `{module}`, which does not exist");
-    }
-}
-
-#[test]
-fn crates_are_used_only_in_their_modules() {
-    let mut wrong = Vec::new();
-    for (file, text) in sources() {
-        for (name, homes, why) in HOMES {
-            if homes.iter().any(|home| file.starts_with(home)) {
-                continue;
-            }
-            let path = format!("{name}::");
-            for (number, line) in code(&text) {
-                let at = line.find(&path);
-                let whole = at.is_some_and(|at| {
-                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
-                });
-                if whole {
-                    wrong.push(format!(
-                        "src/{file}:{number}: {name} does not belong here: {why}"
-                    ));
-                }
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
@@ -749,10 +507,10 @@ fn one_pipeline_decides_every_request() {
         (".observe(&mut scratch", &["pipeline/end.rs"]),
     ];
     for (call, files) in calls {
-        let found: Vec<String> = sources()
+        let found: Vec<String> = files_of(&["crates/engine/src", "src"])
             .into_iter()
             .filter(|(_, text)| code(text).any(|(_, line)| line.contains(call)))
-            .map(|(file, _)| file)
+            .map(|(file, _)| file.replacen("crates/engine/src/", "", 1))
             .collect();
         assert_eq!(found, *files, "`{call}`");
     }
@@ -782,6 +540,8 @@ fn every_path_in_the_maps_exists() {
                 path.to_owned(),
                 format!("src/{path}"),
                 format!("src/{path}.rs"),
+                format!("crates/engine/src/{path}"),
+                format!("crates/engine/src/{path}.rs"),
             ]
             .into_iter()
             .map(|path| root().join(path))

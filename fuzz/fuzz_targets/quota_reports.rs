@@ -1,15 +1,15 @@
 //! Any bytes as what proxies report, while streams, rules and time change: nothing panics, and what
 //! is in force of a bucket never exceeds its limit.
 //!
-//! `make fuzz` runs it for a minute. The same corpus is mutated in `src/grpc/services/quota_fuzz.rs`
+//! `make fuzz` runs it for a minute. The same corpus is mutated in `crates/engine/src/quota/report_fuzz.rs`
 //! by every `make test`.
 //!
 //! What it deliberately does not do: gRPC (`tests/service`), leases of replicas
-//! (`src/quota/simulation`).
+//! (`crates/engine/src/quota/simulation`).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::grpc::withstand_quota_reports;
+use tollgate::quota::report_fuzz::withstand_quota_reports;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Err(broken) = withstand_quota_reports(bytes) {

@@ -1,7 +1,7 @@
 //! Any bytes as a message: the gRPC server's own reader and prost agree on what it says, or the
 //! reader leaves it to prost.
 //!
-//! `make fuzz` runs it for a minute. The same corpus is mutated in `src/pipeline/agreement.rs` by
+//! `make fuzz` runs it for a minute. The same corpus is mutated in `crates/engine/src/pipeline/agreement.rs` by
 //! every `make test`.
 //!
 //! What it deliberately does not do: frames of gRPC (`tests/service/grpc`).

@@ -38,6 +38,7 @@ use crate::answer_memory::ConnectionAnswers;
 use crate::grpc::connection_supervisor::supervise;
 use crate::grpc::context::{ServerContext, yield_to_others};
 use crate::grpc::layers::{ConnectionCalls, SHOULD_RATE_LIMIT};
+use crate::grpc::services::api_call::plain_status;
 use crate::grpc::services::{is_client_streaming, is_streaming};
 use crate::grpc::slow_path::{
     RequestBodies, UnsentBodies, fields, forward, header_map, http_request,
@@ -558,7 +559,7 @@ impl Responder for StreamResponder {
                 http2.respond_unary(self.stream, bytes, |into| response.write_frame(into));
             }
             Err(error) => {
-                let response = GrpcStatus::from(error).into_http::<()>();
+                let response = plain_status(&error).into_http::<()>();
                 let status = response.status().as_u16();
                 http2.send_response(self.stream, status, fields(response.headers()), true);
             }

@@ -22,8 +22,6 @@ mod worker_threads;
 pub use self::bench_harness::BenchHarness;
 pub use self::server::GrpcServer;
 #[doc(hidden)]
-pub use self::server::{Routes, routes};
+pub use self::server::Routes;
+pub(crate) use self::server::routes;
 pub use self::service::{Health, StartError};
-#[cfg(fuzzing)]
-#[doc(hidden)]
-pub use self::services::withstand_quota_reports;

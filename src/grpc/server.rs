@@ -84,7 +84,7 @@ impl GrpcServer {
     /// # Errors
     ///
     /// See [`StartError`].
-    pub fn open(
+    pub(crate) fn open(
         pipeline: &Arc<Pipeline>,
         answers: &Arc<AnswerMemory>,
         settings: &Settings,
@@ -175,8 +175,7 @@ impl GrpcServer {
 /// # Errors
 ///
 /// [`StartError::Reflection`] when the build's descriptors cannot be read.
-#[doc(hidden)]
-pub fn routes(
+pub(crate) fn routes(
     pipeline: &Arc<Pipeline>,
     answers: &Arc<AnswerMemory>,
     settings: &Settings,

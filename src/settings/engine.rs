@@ -66,3 +66,15 @@ fn headers(settings: &ResponseSettings) -> Option<Headers> {
     let any = !headers.triples.is_empty() || headers.ietf || headers.retry_after;
     (any || headers.upstream.is_some()).then_some(headers)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_engine_are_those_of_serve() {
+        let settings = Settings::from_flags(Vec::<String>::new()).unwrap();
+        let read = Config::from(&settings);
+        assert_eq!(format!("{read:?}"), format!("{:?}", Config::default()));
+    }
+}

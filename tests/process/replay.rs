@@ -1,7 +1,8 @@
 //! `tollgate replay`: a recording of a real service. `sessions/record.txt` has files that are
 //! wrong.
 //!
-//! What it deliberately does not do: decide by every algorithm (`src/replay/tests.rs`).
+//! What it deliberately does not do: decide by every algorithm
+//! (`crates/tools/src/replay/tests.rs`).
 
 use std::fs;
 use std::path::Path;

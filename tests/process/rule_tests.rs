@@ -1,7 +1,7 @@
 //! `tollgate test`: `--watch`, and the example of `docs/rule-tests.md`.
 //!
 //! What it deliberately does not do: hold the texts of diagnostics (`tests/rules/broken_tests`) or
-//! results (`sessions/test.txt`), or test what steps do (`src/rule_tests/tests.rs`).
+//! results (`sessions/test.txt`), or test what steps do (`crates/tools/src/rule_tests/tests.rs`).
 
 use std::fs;
 use std::path::Path;

@@ -3,7 +3,7 @@
 //! Each file below `broken_tests/` is reported as the text beside it says. `WRITE_SNAPSHOTS=1`
 //! writes the texts; read them before you commit them.
 //!
-//! What it deliberately does not do: run tests (`src/rule_tests/tests.rs`).
+//! What it deliberately does not do: run tests (`crates/tools/src/rule_tests/tests.rs`).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Recordings of reservations: calls of the API, starts and ends, and what a replay makes of them.
 //!
 //! What it deliberately does not do: test recordings as such (`recording`), or the report
-//! (`src/replay/tests.rs`).
+//! (`crates/tools/src/replay/tests.rs`).
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! What operators see of reservations: amounts that are learnt, metrics, decisions, `/limits` and
 //! top keys.
 //!
-//! What it deliberately does not do: test the estimates (`src/estimates/tests.rs`), or what a
-//! reservation takes (`walks/streams.txt`).
+//! What it deliberately does not do: test the estimates
+//! (`crates/engine/src/estimates/tests.rs`), or what a reservation takes (`walks/streams.txt`).
 
 use serde_json::{Value, json};
 use tollgate::admin_api::RankBy;

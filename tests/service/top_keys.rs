@@ -1,7 +1,7 @@
 //! Top keys of a running service: real checks, then what a reader gets.
 //!
-//! What it deliberately does not do: test the summaries (`src/top_keys/tests.rs`), or the route
-//! (`admin`).
+//! What it deliberately does not do: test the summaries
+//! (`crates/engine/src/top_keys/tests.rs`), or the route (`admin`).
 
 use tollgate::admin_api::{Entry, RankBy, Top, TopKey, ValueMode, Window};
 use tollgate::top_keys::TopQuery;

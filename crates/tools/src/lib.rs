@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
+#![allow(missing_docs)] // no program outside this workspace uses it
 
-use tollgate_rules as rules;
-use tollgate_wire::proto;
-
+pub mod convert;
 pub mod recording;
+pub mod replay;
+pub mod rule_tests;

@@ -16,6 +16,7 @@ use prost::Message as _;
 use tollgate_http2::ByteBudget;
 use tonic::service::Routes;
 
+use crate::answer_memory::AnswerMemory;
 use crate::capture::Capture;
 use crate::clock::{Clock, ManualClock};
 use crate::decisions::Decisions;

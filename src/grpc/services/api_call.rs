@@ -68,7 +68,7 @@ pub(super) fn invalid_call(why: impl Into<String>) -> Status {
 
 /// The deadline of a stream has passed.
 pub(super) fn deadline_exceeded() -> Status {
-    api_status(StoreError::DeadlineExceeded.into(), "")
+    api_status(RequestError::Store(StoreError::DeadlineExceeded).into(), "")
 }
 
 /// There is no memory for an answer.
@@ -96,12 +96,29 @@ pub(super) fn api_status(error: ApiError, id: &str) -> Status {
             details.set_resource_info(RESERVATION, id, "", why);
             Status::with_error_details(Code::NotFound, message, details)
         }
-        ApiError::Request(error) => request_status(error, message),
+        ApiError::Request(error) => request_status(&error, message),
     }
 }
 
-fn request_status(error: RequestError, message: String) -> Status {
-    let reason = match &error {
+/// The status of a request without an answer, without details.
+pub(in crate::grpc) fn plain_status(error: &RequestError) -> Status {
+    let words = error.to_string();
+    match error {
+        RequestError::Malformed(_) => Status::internal(words),
+        RequestError::EmptyDomain | RequestError::NoDescriptors | RequestError::Invalid(_) => {
+            Status::invalid_argument(words)
+        }
+        RequestError::TooManyDescriptors { .. }
+        | RequestError::TooManyEntries { .. }
+        | RequestError::TooManyMatchingSteps
+        | RequestError::AnswerTooLarge { .. } => Status::resource_exhausted(words),
+        RequestError::Store(StoreError::DeadlineExceeded) => Status::deadline_exceeded(words),
+        RequestError::NoRules | RequestError::Store(_) => Status::unavailable(words),
+    }
+}
+
+fn request_status(error: &RequestError, message: String) -> Status {
+    let reason = match error {
         RequestError::EmptyDomain => return field_status(Fault::NoDomain.at("domain")),
         RequestError::NoDescriptors => {
             return field_status(Fault::NoDescriptors.at("descriptors"));
@@ -118,7 +135,7 @@ fn request_status(error: RequestError, message: String) -> Status {
         RequestError::Store(StoreError::Full { .. }) => "MEMORY_FULL",
         RequestError::Store(_) => "STORE_UNAVAILABLE",
     };
-    let code = Status::from(error).code();
+    let code = plain_status(error).code();
     let mut details = info(reason);
     if code == Code::Unavailable {
         details.set_retry_info(Some(RETRY_AFTER));
@@ -167,34 +184,6 @@ impl Caller {
             Some(time) => timeout(time, call)
                 .await
                 .unwrap_or_else(|_| Err(deadline_exceeded())),
-        }
-    }
-}
-
-// === impl ApiError ===
-
-impl From<StoreError> for ApiError {
-    fn from(error: StoreError) -> Self {
-        Self::Request(RequestError::Store(error))
-    }
-}
-
-// === impl Status ===
-
-impl From<RequestError> for Status {
-    fn from(error: RequestError) -> Self {
-        let words = error.to_string();
-        match error {
-            RequestError::Malformed(_) => Self::internal(words),
-            RequestError::EmptyDomain | RequestError::NoDescriptors | RequestError::Invalid(_) => {
-                Self::invalid_argument(words)
-            }
-            RequestError::TooManyDescriptors { .. }
-            | RequestError::TooManyEntries { .. }
-            | RequestError::TooManyMatchingSteps
-            | RequestError::AnswerTooLarge { .. } => Self::resource_exhausted(words),
-            RequestError::Store(StoreError::DeadlineExceeded) => Self::deadline_exceeded(words),
-            RequestError::NoRules | RequestError::Store(_) => Self::unavailable(words),
         }
     }
 }

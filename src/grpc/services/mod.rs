@@ -1,12 +1,10 @@
 //! Every gRPC service behind the fast path, one file each and one line in [`SERVICES`]. Those that
 //! tonic brings, health and reflection, are here.
 
-mod api_call;
+pub(in crate::grpc) mod api_call;
 mod bytes_codec;
 mod kuadrant;
 mod quota;
-#[cfg(any(test, fuzzing))]
-mod quota_fuzz;
 mod rate_limit;
 mod rate_limits;
 
@@ -17,8 +15,6 @@ use tonic_health::server::HealthService;
 use tonic_reflection::server::Builder;
 
 use self::bytes_codec::unknown_method;
-#[cfg(fuzzing)]
-pub use self::quota_fuzz::withstand_quota_reports;
 use crate::grpc::layers::{StreamingMethod, layered};
 use crate::grpc::service::{GrpcService, ServiceContext, StartError};
 use crate::proto::PUBLISHED_DESCRIPTORS;

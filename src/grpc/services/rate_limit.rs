@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 
 use crate::grpc::layers::Decoded;
 use crate::grpc::service::GrpcService;
+use crate::grpc::services::api_call::plain_status;
 use crate::pipeline::Pipeline;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
@@ -54,7 +55,8 @@ impl RateLimitService for UnusualCalls {
             .then(|| TraceParent::of(headers.as_ref()))
             .flatten();
         let message = request.get_ref().encode_to_vec();
-        let response = self.0.call(message, timeout_us, parent).await?;
+        let response = self.0.call(message, timeout_us, parent).await;
+        let response = response.map_err(|error| plain_status(&error))?;
         let response = RateLimitResponse::decode(&*response.message)
             .map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(response))

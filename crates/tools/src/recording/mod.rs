@@ -26,7 +26,7 @@ use prost::Message as _;
 
 pub use self::reader::{Event, Reader, Summary, UnreadLine};
 pub use self::received::Received;
-use crate::proto::tollgate::recording::v1::{Header, Item};
+use tollgate_wire::proto::tollgate::recording::v1::{Header, Item};
 
 /// The version of the format.
 pub const VERSION: u32 = 1;

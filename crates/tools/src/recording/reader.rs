@@ -12,8 +12,10 @@ use std::sync::Arc;
 use prost::Message as _;
 
 use super::{EVENTS_HELD_MAX, Events, ITEM_BYTES_MAX, ReadError, VERSION};
-use crate::proto::tollgate::recording::v1::item::Item as Kind;
-use crate::proto::tollgate::recording::v1::{Header, Item, Refund, Request, Reset, Rules, Skipped};
+use tollgate_wire::proto::tollgate::recording::v1::item::Item as Kind;
+use tollgate_wire::proto::tollgate::recording::v1::{
+    Header, Item, Refund, Request, Reset, Rules, Skipped,
+};
 
 /// What happened, with its place in the order.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,8 +6,8 @@
 use prost::Message as _;
 
 use super::{ITEM_BYTES_MAX, ReadError};
-use crate::proto::tollgate::recording::v1::item::Item as Kind;
-use crate::proto::tollgate::recording::v1::{Header, Item, Rules, Skipped};
+use tollgate_wire::proto::tollgate::recording::v1::item::Item as Kind;
+use tollgate_wire::proto::tollgate::recording::v1::{Header, Item, Rules, Skipped};
 
 /// The key of the field `request` of an item.
 const REQUEST_KEY: u8 = 3 << 3 | 2;

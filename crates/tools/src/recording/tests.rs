@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::{Event, Events as _, ReadError, Reader, Writer};
-use crate::proto::tollgate::recording::v1::item::Item as Kind;
-use crate::proto::tollgate::recording::v1::{End, Header, Item, Request, Watermark};
+use tollgate_wire::proto::tollgate::recording::v1::item::Item as Kind;
+use tollgate_wire::proto::tollgate::recording::v1::{End, Header, Item, Request, Watermark};
 
 fn item(kind: Kind) -> Item {
     Item { item: Some(kind) }

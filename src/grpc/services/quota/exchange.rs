@@ -17,7 +17,6 @@ use tokio::time::timeout;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Status, Streaming};
 
-use super::waiting_report::{MalformedReport, WaitingReport};
 use crate::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy as WireStrategy};
 use crate::proto::envoy::r#type::v3::{RateLimitStrategy, TokenBucket};
 use crate::proto::envoy::service::rate_limit_quota::v3::bucket_id::BucketEntry;
@@ -26,6 +25,7 @@ use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_respons
     AbandonAction, BucketAction as Kind, QuotaAssignmentAction,
 };
 use crate::proto::envoy::service::rate_limit_quota::v3::{BucketId, RateLimitQuotaResponse};
+use crate::quota::waiting_report::{MalformedReport, WaitingReport};
 use crate::quota::registry::{
     Outgoing, OutgoingMessage, ProxyAction, QuotaRegistry, StreamEnd, StreamId, give_way,
 };

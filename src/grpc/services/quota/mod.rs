@@ -10,7 +10,6 @@
 //! What it deliberately does not do: apportion (`quota`).
 
 mod exchange;
-mod waiting_report;
 
 use std::future::{Ready, ready};
 use std::sync::{Arc, OnceLock};
@@ -23,8 +22,6 @@ use tonic::server::StreamingService;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::exchange::{Assignments, Exchange};
-#[cfg(any(test, fuzzing))]
-pub(super) use self::waiting_report::WaitingReport;
 use super::bytes_codec::streaming_method;
 use crate::grpc::layers::StreamingMethod;
 use crate::grpc::service::GrpcService;

@@ -14,9 +14,9 @@ use tonic::{Request, Response, Status};
 
 use super::carry_out::{ApiCalls, CallSize};
 use crate::grpc::services::api_call::invalid_field;
-use crate::pipeline::fields::{Fields, Value};
 use crate::pipeline::{API_CALLS_MAX, give_way};
 use crate::proto::tollgate::v1 as proto;
+use tollgate_wire::fields::{Fields, Value};
 
 /// Other tasks run after so many bytes of calls were read.
 const READ_BYTES_PER_TURN: usize = 16 << 10;

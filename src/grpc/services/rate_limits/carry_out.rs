@@ -197,7 +197,10 @@ impl ApiCalls {
             parent: caller.parent,
         };
         let answered = caller.within(&self.pipeline, async {
-            let answered = self.pipeline.call_api_within(sent, Some(answer_bytes_max)).await;
+            let answered = self
+                .pipeline
+                .call_api_within(sent, Some(answer_bytes_max))
+                .await;
             answered.map_err(|error| api_status(error, id_of(&call)))
         });
         let answered = answered.await?;

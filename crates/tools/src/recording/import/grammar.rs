@@ -1,7 +1,7 @@
 //! The table of mapping files: which fields each mapping has. The reader of rules files reads by
 //! it.
 
-use crate::rules::file::{Field, Grammar, Kind, Mapping, tollgate};
+use tollgate_rules::file::{Field, Grammar, Kind, Mapping, tollgate};
 
 /// The root of a mapping file.
 pub(super) static ROOT: Mapping = Mapping {

@@ -13,12 +13,12 @@ use prost::Message as _;
 
 use super::mapping::{Mapping, Value, Verdict};
 use super::rows::{RowFields, Rows};
-use crate::proto::envoy::extensions::common::ratelimit::v3::{
+use crate::recording::{Event, Events, ReadError, SORTED_BYTES_MAX, Summary, UnreadLine, VERSION};
+use tollgate_wire::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
-use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use crate::proto::tollgate::recording::v1::{Code, Header, Request};
-use crate::recording::{Event, Events, ReadError, SORTED_BYTES_MAX, Summary, UnreadLine, VERSION};
+use tollgate_wire::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollgate_wire::proto::tollgate::recording::v1::{Code, Header, Request};
 
 /// How many of the lines that cannot be read are reported.
 const UNREAD_SHOWN_MAX: usize = 10;

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use super::grammar::{DESCRIPTOR, ENTRY, FIELD, MAPPINGS, ROOT, TIME, VERDICT};
 use super::times::{FORMATS, TimeFormat};
-use crate::rules::file::{
+use tollgate_rules::file::{
     Code, Diagnostic, FieldPath, Fields, Item, Reader, Report, kind, unfolding_budget,
 };
-use crate::rules::path::{ReadError, RulesPath, Source};
-use crate::rules::yaml::{Content, Node};
+use tollgate_rules::path::{ReadError, RulesPath, Source};
+use tollgate_rules::yaml::{Content, Node};
 
 /// How requests are in a log.
 #[derive(Clone, Debug, Eq, PartialEq)]

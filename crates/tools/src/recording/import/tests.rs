@@ -11,10 +11,10 @@ use prost::Message as _;
 
 use super::rows::LINE_BYTES_MAX;
 use super::{Mapping, open};
-use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use crate::proto::tollgate::recording::v1::Code;
 use crate::recording::{Event, Events, ReadError, SORTED_BYTES_MAX};
-use crate::rules::path::Source;
+use tollgate_rules::path::Source;
+use tollgate_wire::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollgate_wire::proto::tollgate::recording::v1::Code;
 
 const MAPPING: &str = "
 time: {field: start_time}

@@ -1,0 +1,113 @@
+//! tollgate's own API: checks, reservations and their settling, for HTTP, gRPC and Kuadrant's RPCs.
+//!
+//! A call becomes a request of the one decision path: a message, and beside it an
+//! [`ApiCall`](super::api_call::ApiCall).
+//! `begin` plans it with the rules in use, and the checks of the plan then become the operation of
+//! the call. `end` decides and counts it as any other request. So bounds, settings, metrics and
+//! decision records mean the same for every caller.
+//!
+//! What it deliberately does not do: read JSON or protobuf.
+
+mod answer;
+mod bounds;
+mod call;
+mod operations;
+mod settling;
+
+use std::sync::Arc;
+
+use tollgate_limiter::algorithm::Settled;
+use tollgate_limiter::{Code, Request, ReservationOutcome};
+
+pub(in crate::pipeline) use self::bounds::SHORT_REQUEST_CHECKS_MAX;
+pub use self::bounds::{
+    API_CALLS_MAX, API_HITS_MAX, BatchProgress, RESERVATION_ID_BYTES_MAX, give_way,
+    new_reservation_id,
+};
+pub(in crate::pipeline) use self::operations::refuse_peeks;
+
+use crate::ended::RequestError;
+use crate::pipeline::api_call::ApiStep;
+use tollgate_store::Deadline;
+use tollgate_telemetry::tracing::TraceParent;
+
+/// A call of the API.
+#[derive(Clone, Debug)]
+pub struct ApiRequest<'a> {
+    /// Domain and descriptors. The hits of each descriptor are
+    /// [`Hits::Take`](tollgate_limiter::Hits).
+    pub request: Request<'a>,
+    /// What to do with the hits.
+    pub step: ApiStep<'a>,
+    /// When the answer is no longer of use.
+    pub deadline: Deadline,
+    /// The caller's trace.
+    pub parent: Option<TraceParent>,
+}
+
+/// The answer to a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiAnswer {
+    /// Whether it passes.
+    pub verdict: Code,
+    /// What became of the reservation, over all limits.
+    pub reservation: ReservationOutcome,
+    /// The hits that were taken or reserved, before the cost of a limit.
+    pub hits: u64,
+    /// The amounts of a reservation that is settled, before the cost of a limit. Those of the first
+    /// time when it was settled before.
+    pub settled: Settled,
+    /// When the reservation ends by itself, in milliseconds from now. Where limits differ, the
+    /// first.
+    pub expires_ms: Option<u32>,
+    /// The hits left of the limit that has the fewest; none where no limit applies.
+    pub remaining: Option<u64>,
+    /// The time until that limit is unused again.
+    pub reset_us: Option<u64>,
+    /// The time until the same hits would pass; none where they passed or never will.
+    pub retry_us: Option<u64>,
+    /// Every limit that applies, in the order of the descriptors. Empty for a caller that sends
+    /// none.
+    pub limits: Vec<ApiLimit>,
+    /// The rate limit headers that the settings enable.
+    pub headers: Vec<(String, String)>,
+    /// The answer as an encoded `RateLimitResponse`. Only of a peek and a report.
+    pub response: Option<Vec<u8>>,
+}
+
+/// One limit of an answer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ApiLimit {
+    /// The position of its descriptor in the call.
+    pub descriptor: usize,
+    /// The rule's name; empty where it has none.
+    pub name: String,
+    /// The rule's path, as in metrics.
+    pub rule: Arc<str>,
+    /// The number of the limit.
+    pub requests_per_unit: u32,
+    /// The window in words.
+    pub window: String,
+    /// Whether this limit refused. One in shadow mode never does.
+    pub verdict: Code,
+    /// The hits left.
+    pub remaining: u64,
+    /// The time until it is unused again.
+    pub reset_us: u64,
+    /// The time until the same hits would pass, where it refused; none when they never will.
+    pub retry_us: Option<u64>,
+}
+
+/// Why a call has no answer.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ApiError {
+    /// The request has no decision.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The call asks for what a limit cannot do.
+    #[error("{0}")]
+    Invalid(String),
+    /// The id is not known.
+    #[error("{0}")]
+    Unknown(String),
+}

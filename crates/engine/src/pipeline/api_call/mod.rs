@@ -1,0 +1,191 @@
+//! What a call of the API asks, and what came of it: on the way to the thread that decides it, and
+//! back to the task that answers.
+
+mod recorded;
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use tollgate_limiter::{Code, Expiry, Hits, OnExpiry, Otherwise, Outcome, PlanBuffer};
+
+pub use self::recorded::decode as decode_recorded;
+use crate::pipeline::Generation;
+use tollgate_store::StoreError;
+
+/// What a call does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ApiStep<'a> {
+    /// Takes the hits, or refuses.
+    Check,
+    /// Says what a check would answer, and takes nothing.
+    Peek,
+    /// Charges the hits beyond the limit, too. Never refused.
+    Report,
+    /// Takes the hits from all limits or from none, until they are settled or expire.
+    Reserve {
+        /// The id.
+        id: &'a [u8],
+        /// The expiry; the rule's when absent, else 60 s.
+        expires_ms: Option<NonZeroU32>,
+        /// What happens to the hits then; as the rule says when absent, else they stay charged.
+        on_expiry: Option<OnExpiry>,
+        /// Whether each rule says how much to reserve, and not the hits of the request.
+        uses_rule_amount: bool,
+    },
+    /// Moves the expiry of an open reservation.
+    Extend {
+        /// The id.
+        id: &'a [u8],
+        /// The new expiry, from now.
+        expires_ms: NonZeroU32,
+    },
+    /// Settles a reservation by the hits of the request.
+    Commit {
+        /// The id. An empty one is that of no reservation.
+        id: &'a [u8],
+        /// What to do when no reservation of the id is open.
+        otherwise: Otherwise,
+    },
+    /// Settles a reservation and gives back all of it.
+    Release {
+        /// The id.
+        id: &'a [u8],
+    },
+}
+
+/// What a call asks beside its message, on its way to the thread that decides it.
+#[derive(Debug)]
+pub struct ApiCall {
+    /// With an empty id.
+    pub(super) step: ApiStep<'static>,
+    /// The id of its reservation; empty where it has none.
+    pub(super) id: Vec<u8>,
+    /// The hits of each descriptor of a peek, whose message only looks. Empty for other calls.
+    pub(super) peeked: Vec<Hits>,
+    /// How many bytes its answer may have; none for an answer without its limits.
+    pub(super) answer_bytes_max: Option<usize>,
+    /// The order in which its limits are settled; empty where all are asked at once.
+    pub(super) rounds: Rounds,
+}
+
+/// The checks of a settle, one round after the other.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    /// Limits to settle alone, until one knows the id.
+    pub(super) first: VecDeque<usize>,
+    /// The limit that is settled alone now.
+    pub(super) alone: Option<usize>,
+    /// The other limits.
+    pub(super) rest: Vec<usize>,
+    /// The positions of the checks of this round; empty where all are asked at once.
+    pub(super) now: Vec<usize>,
+    /// Whether the reservation was settled before.
+    pub(super) was_settled: bool,
+}
+
+/// What the decision says of a call.
+#[derive(Debug)]
+pub(super) struct Decided {
+    /// Whether it passes.
+    pub(super) code: Code,
+    /// The time until it would.
+    pub(super) retry_us: Option<u64>,
+    /// The headers that the settings enable.
+    pub(super) headers: Vec<(String, String)>,
+    /// The encoded response to a peek or a report.
+    pub(super) response: Option<Vec<u8>>,
+    /// Whether another settle of the reservation came before it.
+    pub(super) was_settled: bool,
+}
+
+/// A call that was decided.
+#[derive(Debug)]
+pub(crate) struct ApiOutcomes {
+    pub(super) decided: Decided,
+    /// The rules that it was matched against, its plan by them and the answers to its checks. None
+    /// where a setting answered a request that exceeds a bound.
+    pub(super) rules: Option<Arc<Generation>>,
+    pub(super) plan: PlanBuffer,
+    pub(super) outcomes: Vec<Option<Outcome>>,
+    /// Why a check was not decided.
+    pub(super) undecided: Option<StoreError>,
+}
+
+// === impl ApiCall ===
+
+impl ApiCall {
+    /// What this step asks.
+    pub(crate) fn new(step: ApiStep<'_>, peeked: Vec<Hits>) -> Self {
+        Self {
+            id: step.id().unwrap_or_default().to_vec(),
+            step: step.with_id(&[]),
+            peeked,
+            answer_bytes_max: None,
+            rounds: Rounds::default(),
+        }
+    }
+
+    pub(super) fn step(&self) -> ApiStep<'_> {
+        self.step.with_id(&self.id)
+    }
+
+    /// Whether it takes hits as a plain request does.
+    pub(super) fn is_check(&self) -> bool {
+        self.step == ApiStep::Check
+    }
+}
+
+// === impl ApiStep ===
+
+impl<'a> ApiStep<'a> {
+    /// Whether it asks for hits, and can be refused.
+    pub(super) fn takes(self) -> bool {
+        matches!(self, Self::Check | Self::Peek | Self::Reserve { .. })
+    }
+
+    /// The same step of the reservation with this id, if it is about one.
+    fn with_id(self, id: &[u8]) -> ApiStep<'_> {
+        match self {
+            Self::Check => ApiStep::Check,
+            Self::Peek => ApiStep::Peek,
+            Self::Report => ApiStep::Report,
+            Self::Reserve {
+                expires_ms,
+                on_expiry,
+                uses_rule_amount,
+                ..
+            } => ApiStep::Reserve {
+                id,
+                expires_ms,
+                on_expiry,
+                uses_rule_amount,
+            },
+            Self::Extend { expires_ms, .. } => ApiStep::Extend { id, expires_ms },
+            Self::Commit { otherwise, .. } => ApiStep::Commit { id, otherwise },
+            Self::Release { .. } => ApiStep::Release { id },
+        }
+    }
+
+    /// The id of its reservation. An empty one is none.
+    pub(super) fn id(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Check | Self::Peek | Self::Report => None,
+            Self::Reserve { id, .. }
+            | Self::Extend { id, .. }
+            | Self::Commit { id, .. }
+            | Self::Release { id } => Some(id).filter(|id| !id.is_empty()),
+        }
+    }
+
+    /// The expiry that it says, in milliseconds.
+    pub(super) fn expires_ms(self) -> Option<u32> {
+        match self {
+            Self::Reserve { expires_ms, .. } => {
+                Some(expires_ms.unwrap_or(Expiry::default().after_ms).get())
+            }
+            Self::Extend { expires_ms, .. } => Some(expires_ms.get()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Counting hits by limit, by override and by request label.
+
+use std::sync::Arc;
+
+use tollgate_limiter::key::label_key;
+use tollgate_limiter::{
+    Check, Code, DescriptorPlan, Entry, Hits, Key, LimitOrigin, Outcome, Plan, PlannedCheck,
+    Request, Rule, Step, Tally,
+};
+
+use crate::ended::Matched;
+use crate::pipeline::{Generation, Pipeline};
+use tollgate_telemetry::metrics::{HitOutcome, LimitCounters, REQUEST_LABEL_PARTS, RequestCounts};
+
+impl Pipeline {
+    /// Whether counting this plan's outcomes needs the request's entries.
+    pub(super) fn labels_need_request(plan: &Plan<'_>) -> bool {
+        plan.planned_checks().any(|asked| match asked.origin {
+            LimitOrigin::Rule(rule) => rule.has_request_labels(),
+            LimitOrigin::Override => true,
+        })
+    }
+
+    /// Adds each decided check to the counts of its limit. `request` is read only where
+    /// [`Pipeline::labels_need_request`].
+    pub(super) fn count_outcomes(
+        &self,
+        rules: &Generation,
+        request: &Request<'_>,
+        matched: &Matched<'_>,
+        counts: &mut RequestCounts,
+    ) {
+        let Matched {
+            plan,
+            outcomes,
+            decision,
+            ..
+        } = *matched;
+        let planned = plan.descriptors().iter().zip(&decision.statuses);
+        for (descriptor, (planned, status)) in planned.enumerate() {
+            let DescriptorPlan::Checks(positions) = planned else {
+                continue;
+            };
+            for position in positions.clone() {
+                let (Some(asked), Some(Some(outcome))) =
+                    (plan.planned_check(position), outcomes.get(position))
+                else {
+                    continue;
+                };
+                let PlannedCheck { check, origin } = asked;
+                let near_ratio = self.config.near_limit_ratio;
+                let tally = Tally::of(check, outcome, origin.shadow_mode(), near_ratio);
+                let became = hit_outcome(check, outcome, origin, decision.code);
+                let (of_limit, has_labels) = match origin {
+                    LimitOrigin::Rule(rule) => {
+                        (rules.counters.of(rule), !rule.has_request_labels())
+                    }
+                    LimitOrigin::Override => (rules.counters.of_overrides(request.domain), false),
+                };
+                let answers = status.check_index == Some(position);
+                if let Some(counters) = of_limit {
+                    counts.add(counters, became, &tally, answers && has_labels);
+                }
+                // In the series of the reference, only the limit that answered counts.
+                if answers
+                    && !has_labels
+                    && let Some(counters) = self.counters_of(rules, request, descriptor, origin)
+                {
+                    counts.add(&counters, became, &tally, true);
+                }
+            }
+        }
+    }
+
+    /// The counters of the limit that answers a descriptor.
+    pub(super) fn counters_of(
+        &self,
+        rules: &Generation,
+        request: &Request<'_>,
+        descriptor: usize,
+        origin: LimitOrigin<'_>,
+    ) -> Option<Arc<LimitCounters>> {
+        match origin {
+            LimitOrigin::Rule(rule) if rule.has_request_labels() => {
+                // Without a last entry that names a slot's holder: each holder is another one.
+                let entries = entries_of(request, descriptor);
+                let entries = entries.get(..rule.path.len()).unwrap_or(entries);
+                let labels = || (rule.domain.to_string(), rule.request_labels(entries));
+                let key = self.label_key(Some(rule), request, entries);
+                let of_rule = rules.counters.of(rule).map(|counters| &**counters);
+                Some(self.metrics.limits.request_counters(key, of_rule, labels))
+            }
+            LimitOrigin::Rule(rule) => rules.counters.of(rule).cloned(),
+            LimitOrigin::Override => {
+                let entries = entries_of(request, descriptor);
+                let labels = || override_labels(request, entries);
+                let key = self.label_key(None, request, entries);
+                Some(self.metrics.limits.request_counters(key, None, labels))
+            }
+        }
+    }
+
+    fn label_key(&self, rule: Option<&Rule>, request: &Request<'_>, entries: &[Entry<'_>]) -> Key {
+        let parts = REQUEST_LABEL_PARTS;
+        label_key(rule, request.domain, entries, parts, &self.hash)
+    }
+}
+
+/// What became of the hits of a check, in a request with this answer.
+#[inline]
+pub(super) fn hit_outcome(
+    check: &Check,
+    outcome: &Outcome,
+    origin: LimitOrigin<'_>,
+    code: Code,
+) -> HitOutcome {
+    match check.operation.hits {
+        Hits::Take(_) | Hits::Reservation(Step::Reserve { .. }) => match (outcome.allowed, code) {
+            (true, Code::Ok) => HitOutcome::Admitted,
+            (true, Code::OverLimit) => HitOutcome::Overruled,
+            (false, Code::OverLimit) if !origin.shadow_mode() => HitOutcome::Refused,
+            (false, _) => HitOutcome::WouldRefuse,
+        },
+        _ => HitOutcome::Charged,
+    }
+}
+
+/// The entries of one descriptor.
+fn entries_of<'r, 'a>(request: &'r Request<'a>, descriptor: usize) -> &'r [Entry<'a>] {
+    let descriptor = request.descriptors().nth(descriptor);
+    descriptor
+        .map(|descriptor| descriptor.entries)
+        .unwrap_or_default()
+}
+
+/// The labels of a limit that came with a request.
+fn override_labels(request: &Request<'_>, entries: &[Entry<'_>]) -> (String, Vec<String>) {
+    let domain = String::from_utf8_lossy(request.domain).into_owned();
+    (domain, entries.iter().map(Entry::label).collect())
+}

@@ -1,0 +1,335 @@
+//! Holds the rule set in use, and replaces it on reload.
+//!
+//! Getting the current [`Generation`] increments a reference count and takes no lock.
+//!
+//! Rules that an operator keeps in shadow mode (`shadows`) change a copy of the rules, which
+//! becomes current with the same number and the same counters.
+//!
+//! What it deliberately does not do: read rules (`rules`).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::watch;
+
+use super::candidate_rules::{CandidateContext, CandidateRules};
+use super::generation::{Generation, RulesWarnings, changed_tables};
+use super::shadows::{Shadow, ShadowError, Shadows};
+use tollgate_admin_api::rule_name;
+use tollgate_limiter::{TableDifference, Timestamp};
+use tollgate_rules::reload::{Rules, RulesUpdate};
+use tollgate_system::clock::Clock;
+use tollgate_telemetry::metrics::{AUDIT_LOG, Metrics};
+
+/// The module of its log lines, for filters.
+const LOG: &str = "tollgate::pipeline::generations";
+
+/// Holds the current generation. Empty before the first.
+pub struct Generations {
+    current: ArcSwapOption<Generation>,
+    /// Locked while a generation is published.
+    additions: Mutex<Additions>,
+    /// Why the newest rules were rejected. None when they were accepted.
+    refused: ArcSwapOption<String>,
+    /// Why the newest candidate files were rejected. None when they were accepted.
+    candidate_refused: ArcSwapOption<String>,
+    /// Sees each generation.
+    published: watch::Sender<()>,
+    clock: Option<Arc<dyn Clock>>,
+    metrics: Arc<Metrics>,
+}
+
+/// What a generation gets in addition to the rules that were loaded.
+#[derive(Debug, Default)]
+struct Additions {
+    shadows: Shadows,
+    /// Whether the candidate comes from files. Those that the rules name are then not tried.
+    candidate_expected: bool,
+    /// The candidate from files.
+    candidate: Option<Rules>,
+}
+
+// === impl Generations ===
+
+impl Generations {
+    /// Holds no rules yet.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            current: ArcSwapOption::empty(),
+            additions: Mutex::default(),
+            refused: ArcSwapOption::empty(),
+            candidate_refused: ArcSwapOption::empty(),
+            published: watch::Sender::default(),
+            clock: None,
+            metrics,
+        }
+    }
+
+    /// Keeps the time of each load.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock: Some(clock),
+            ..self
+        }
+    }
+
+    /// The current generation.
+    pub fn current(&self) -> Option<Arc<Generation>> {
+        self.current.load_full()
+    }
+
+    /// Whether this is the current generation.
+    pub fn is_current(&self, generation: &Arc<Generation>) -> bool {
+        let current = self.current.load();
+        current
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, generation))
+    }
+
+    /// Whether there are rules.
+    pub fn any(&self) -> bool {
+        self.current.load().is_some()
+    }
+
+    /// Sees each change of the current generation from now on.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.published.subscribe()
+    }
+
+    /// Why the newest rules were rejected.
+    pub fn refused(&self) -> Option<Arc<String>> {
+        self.refused.load_full()
+    }
+
+    /// Why the newest candidate files were rejected.
+    pub fn candidate_refused(&self) -> Option<Arc<String>> {
+        self.candidate_refused.load_full()
+    }
+
+    fn additions(&self) -> MutexGuard<'_, Additions> {
+        self.additions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes or rejects reloaded rules, and logs the result once.
+    pub fn take(&self, change: Option<RulesUpdate>) {
+        match change {
+            None => {}
+            Some(Ok(rules)) => self.take_rules(rules),
+            Some(Err(error)) => {
+                if self.any() {
+                    tracing::error!(target: LOG, errors = %error, "rules refused; the last good rules stay in use");
+                } else {
+                    tracing::error!(target: LOG, errors = %error, "rules refused; there are no rules in use yet");
+                }
+                self.refused.store(Some(Arc::new(error.to_string())));
+                self.metrics.rules.newest_refused.set(1);
+                self.metrics.rules.refused.inc();
+            }
+        }
+    }
+
+    fn take_rules(&self, rules: Rules) {
+        let current = self.current();
+        let mut warnings = RulesWarnings::of(&rules.loaded);
+        warnings.add_weakened(current.as_deref(), &rules.loaded.rules);
+        warnings.log();
+        let limits = rules.loaded.rules.written_rules().count();
+        let sources = rules.sources;
+        let was_refused = self.refused().is_some();
+        let hash = format!("{:012x}", rules.hash);
+        let tables = changed_tables(current.as_deref(), &rules.loaded.rules);
+        drop(current);
+        self.use_rules(rules, warnings);
+        for (table, difference) in tables {
+            let TableDifference {
+                added,
+                changed,
+                removed,
+            } = difference;
+            tracing::info!(
+                target: LOG,
+                file = %table.source(), lines = table.len(), added, changed, removed,
+                "limits by value loaded"
+            );
+        }
+        if was_refused {
+            // A warning, as every end of a failure: it is seen by default and is no error.
+            tracing::warn!(target: LOG, sources, limits, %hash, "rules are valid again and in use");
+        } else {
+            tracing::info!(target: LOG, sources, limits, %hash, "rules loaded");
+        }
+    }
+
+    /// Makes loaded rules current for new requests.
+    fn use_rules(&self, rules: Rules, warnings: RulesWarnings) {
+        let metrics = &self.metrics.rules;
+        let mut additions = self.additions();
+        let counters = self.metrics.limits.rule_counters(&rules.loaded.rules);
+        let mut generation = Generation::new(rules, warnings, counters);
+        // Only one task publishes. Two at once would use the same number twice.
+        generation.number = metrics.generation.get().saturating_add(1);
+        generation.loaded_at = self.clock.as_ref().map(|clock| clock.now());
+        let (number, hash) = (generation.number, generation.hash);
+        let gone = self.publish(generation, &mut additions);
+        drop(additions);
+        self.log_ended(&gone, "the rule is no longer among the rules");
+        self.refused.store(None);
+        metrics.newest_refused.set(0);
+        metrics.generation.set(number);
+        metrics.hash.set(i64::try_from(hash).unwrap_or_default());
+        metrics.hash_label.set(&[format!("{hash:012x}")]);
+        metrics.taken.inc();
+        self.published.send_replace(());
+    }
+
+    /// Makes a copy of the current rules current, with what it gets now.
+    fn republish(&self, current: &Generation, additions: &mut Additions) {
+        let mut generation = current.clone();
+        for index in &current.shadowed {
+            generation.rules.set_shadow_mode(*index, false);
+        }
+        self.publish(generation, additions);
+        self.published.send_replace(());
+    }
+
+    /// Makes a generation current, with its shadow modes and its candidate. Returns the shadow
+    /// modes whose rules are gone.
+    fn publish(&self, mut generation: Generation, additions: &mut Additions) -> Vec<Shadow> {
+        let (shadowed, gone) = additions.shadows.apply(&mut generation.rules);
+        generation.shadowed = shadowed;
+        let current = self.current();
+        let context = CandidateContext {
+            live: &generation.rules,
+            before: current.as_ref().and_then(|now| now.candidate.as_deref()),
+            metrics: &self.metrics,
+            now: self.clock.as_ref().map(|clock| clock.now()),
+        };
+        let candidate = match &additions.candidate {
+            Some(loaded) => Some(CandidateRules::of_files(loaded, &context)),
+            None if additions.candidate_expected => None,
+            None => CandidateRules::of_fields(generation.hash, &context),
+        };
+        generation.candidate = candidate.map(Arc::new);
+        self.current.store(Some(Arc::new(generation)));
+        let shadows = i64::try_from(additions.shadows.list.len()).unwrap_or(i64::MAX);
+        self.metrics.rules.shadowed.set(shadows);
+        gone
+    }
+
+    /// Rules that an operator keeps in shadow mode.
+    pub fn shadowed(&self) -> Vec<Shadow> {
+        self.additions().shadows.list.clone()
+    }
+
+    /// Keeps a rule in shadow mode until a time, or no longer. Copies the rules, so call it on a
+    /// thread that may block.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such rule, or too many are kept. Nothing is changed then.
+    pub fn set_shadow(
+        &self,
+        domain: &str,
+        rule: &str,
+        until: Option<Timestamp>,
+    ) -> Result<Vec<Shadow>, ShadowError> {
+        let mut additions = self.additions();
+        let current = self.current().ok_or(ShadowError::NoRules)?;
+        let mut rules = current.rules.rules().iter();
+        let is_known = rules.any(|one| *one.domain == *domain && rule_name(one) == rule);
+        if !is_known {
+            return Err(ShadowError::UnknownRule);
+        }
+        let shadows = &mut additions.shadows;
+        match until {
+            None => shadows.remove(domain, rule),
+            Some(until) => shadows.set(Shadow {
+                domain: domain.to_owned(),
+                rule: rule.to_owned(),
+                until,
+            })?,
+        }
+        self.republish(&current, &mut additions);
+        Ok(additions.shadows.list.clone())
+    }
+
+    /// Ends the shadow modes whose time has come. Returns when the next one ends.
+    pub fn end_shadows(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut additions = self.additions();
+        let ended = additions.shadows.end(now);
+        if !ended.is_empty()
+            && let Some(current) = self.current()
+        {
+            self.republish(&current, &mut additions);
+        }
+        let shadows = additions.shadows.list.iter();
+        let next = shadows.map(|shadow| shadow.until).min();
+        drop(additions);
+        self.log_ended(&ended, "its time has come");
+        next
+    }
+
+    fn log_ended(&self, ended: &[Shadow], why: &str) {
+        for Shadow { domain, rule, .. } in ended {
+            // Counted first, so that a reader of the line finds it in the metric.
+            self.metrics.admin.changed("shadow", "ended");
+            tracing::info!(
+                target: AUDIT_LOG,
+                who = "tollgate", change = "shadow", result = "ended", domain, rule, why,
+                "admin change"
+            );
+        }
+    }
+
+    /// Expects a candidate from files: candidates that rules name are then not tried.
+    pub fn expect_candidate(&self) {
+        self.additions().candidate_expected = true;
+    }
+
+    /// Publishes or rejects reloaded candidate rules, and logs the result once. Copies the rules in
+    /// force, so call it on a thread that may block.
+    pub fn take_candidate(&self, change: Option<RulesUpdate>) {
+        let metrics = &self.metrics.candidates;
+        match change {
+            None => {}
+            Some(Ok(rules)) => {
+                RulesWarnings::of(&rules.loaded).log();
+                let limits = rules.loaded.rules.written_rules().count();
+                let sources = rules.sources;
+                let hash = format!("{:012x}", rules.hash);
+                let mut additions = self.additions();
+                additions.candidate = Some(rules);
+                if let Some(current) = self.current() {
+                    self.republish(&current, &mut additions);
+                }
+                drop(additions);
+                self.candidate_refused.store(None);
+                metrics.newest_refused.set(0);
+                metrics.taken.inc();
+                tracing::info!(target: LOG, sources, limits, %hash, "candidate rules loaded");
+            }
+            Some(Err(error)) => {
+                tracing::error!(
+                    target: LOG,
+                    errors = %error,
+                    "candidate rules refused; the last good candidate stays, if there is one"
+                );
+                self.candidate_refused
+                    .store(Some(Arc::new(error.to_string())));
+                metrics.newest_refused.set(1);
+                metrics.refused.inc();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Generations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Generations")
+            .field("current", &self.current)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,211 @@
+//! The decision pipeline: decode, plan, apply, decide, encode.
+//!
+//! Every way in submits a request and a responder to the [`Batcher`] of a thread: the fast path
+//! directly, all others as tasks ([`Pipeline::call`]). [`Pipeline::begin`] decodes, validates and
+//! plans it; the store applies the plan's checks; [`Pipeline::end`] decides, shows every observer
+//! how it ended, and responds. Bytes go in and come out.
+//!
+//! A request keeps one generation of rules from its beginning to its end. The only wait is the
+//! store's, under the caller's deadline; a request that matches no limit does not wait at all.
+
+#[cfg(any(test, fuzzing))]
+pub mod agreement;
+mod alone;
+mod api;
+mod api_call;
+mod batcher;
+mod begin;
+mod candidate;
+mod candidate_rules;
+mod count;
+mod debug_lines;
+pub mod decode;
+mod dropped;
+mod dynamic_metadata;
+mod encode;
+mod end;
+mod excess;
+mod generation;
+mod generations;
+mod headers;
+mod in_flight;
+mod key_counts;
+mod live_verdict;
+mod message;
+mod observers;
+mod over_limit;
+mod own_thread;
+mod pending;
+mod policy;
+#[cfg(any(test, fuzzing))]
+mod prost_oracle;
+mod quota;
+mod quota_orders;
+mod reservations;
+mod reset;
+mod responder;
+mod shadows;
+mod threads;
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
+use tollgate_limiter::BucketNaming;
+
+use crate::capture::CaptureWriter;
+use crate::decisions::Decisions;
+use crate::estimates::Estimates;
+use crate::top_keys::TopKeys;
+use tollgate_store::Store;
+use tollgate_system::clock::Clock;
+use tollgate_system::keyed_hash::KeyedHash;
+use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::tracing::Traces;
+
+pub use self::api::{
+    API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, BatchProgress,
+    RESERVATION_ID_BYTES_MAX, give_way, new_reservation_id,
+};
+pub use self::api_call::{ApiCall, ApiStep, decode_recorded};
+pub use self::batcher::Batcher;
+pub use self::candidate::CandidateBatcher;
+pub use self::candidate::CandidatePartitions;
+pub use self::candidate_rules::{CandidateRules, CandidateSource};
+pub use self::debug_lines::DECISION_LOG;
+pub use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
+use self::excess::ExcessLog;
+pub use self::excess::RequestBound;
+pub use self::generation::Generation;
+pub use self::generations::Generations;
+pub use self::headers::Headers;
+pub(crate) use self::headers::{described_position, retry_after};
+pub use self::own_thread::local_thread;
+pub(crate) use self::pending::{PendingRequest, Scratch};
+pub use self::policy::{Config, RequestPolicy};
+pub use self::quota::{QuotaParts, QuotaRule, find_quota};
+pub use self::reset::{BucketReset, ResetError};
+pub use self::responder::Responder;
+pub use self::shadows::{SHADOW_SECONDS_MAX, SHADOWED_RULES_MAX, Shadow, ShadowError};
+pub use self::threads::CallResponse;
+pub use self::threads::Submission;
+pub use crate::ended::RequestError;
+
+/// Decides requests. There is one for the whole process.
+pub struct Pipeline {
+    generations: Arc<Generations>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    hash: KeyedHash,
+    traces: Option<Arc<Traces>>,
+    decisions: Decisions,
+    top_keys: Arc<TopKeys>,
+    estimates: Estimates,
+    /// Captures resets.
+    reset_capture: Mutex<CaptureWriter>,
+    config: Config,
+    bucket_naming: Option<BucketNaming>,
+    excess_log: ExcessLog,
+    threads: threads::Threads,
+    /// Where candidates count; none where there can be none.
+    candidates: Option<CandidatePartitions>,
+}
+
+/// The parts of a [`Pipeline`].
+pub struct Parts {
+    /// The rules in use.
+    pub generations: Arc<Generations>,
+    /// Where buckets live.
+    pub store: Arc<dyn Store>,
+    /// For deadlines and latencies.
+    pub clock: Arc<dyn Clock>,
+    /// Where requests are counted.
+    pub metrics: Arc<Metrics>,
+    /// The keyed hash that buckets are found by.
+    pub hash: KeyedHash,
+    /// Where decisions are traced, if they are.
+    pub traces: Option<Arc<Traces>>,
+    /// Where decisions are kept and passed on.
+    pub decisions: Decisions,
+    /// Where keys are counted.
+    pub top_keys: Arc<TopKeys>,
+}
+
+// === impl Pipeline ===
+
+impl Pipeline {
+    /// A pipeline of these parts.
+    pub fn new(parts: Parts, config: Config) -> Self {
+        let Parts {
+            generations,
+            store,
+            clock,
+            metrics,
+            hash,
+            traces,
+            decisions,
+            top_keys,
+        } = parts;
+        Self {
+            generations,
+            estimates: Estimates::new(config.estimates_memory_max, metrics.estimates.clone()),
+            config,
+            bucket_naming: store.bucket_naming(),
+            excess_log: ExcessLog::default(),
+            store,
+            clock,
+            metrics,
+            hash,
+            traces,
+            reset_capture: Mutex::new(decisions.capture().writer()),
+            decisions,
+            top_keys,
+            threads: threads::Threads::default(),
+            candidates: None,
+        }
+    }
+
+    /// Decides candidates in these partitions. Without them there are none.
+    #[must_use]
+    pub fn with_candidates(self, partitions: CandidatePartitions) -> Self {
+        Self {
+            candidates: Some(partitions),
+            ..self
+        }
+    }
+
+    /// The largest answer to a call or a batch of the API, in bytes.
+    pub fn answer_bytes_max(&self) -> usize {
+        self.config.answer_bytes_max
+    }
+
+    /// The clock's uptime.
+    pub fn uptime_us(&self) -> u64 {
+        self.clock.uptime_us()
+    }
+
+    /// The rules in use, if any were ever loaded.
+    pub fn current_rules(&self) -> Option<Arc<Generation>> {
+        self.generations.current()
+    }
+
+    /// Whether these are the rules in use.
+    pub(crate) fn is_current(&self, generation: &Arc<Generation>) -> bool {
+        self.generations.is_current(generation)
+    }
+
+    /// Sees each change of the rules in use from now on.
+    pub(crate) fn rules_changes(&self) -> watch::Receiver<()> {
+        self.generations.subscribe()
+    }
+
+    /// Whether decisions are traced, some at least.
+    pub fn is_tracing(&self) -> bool {
+        self.traces.is_some()
+    }
+
+    /// Where keys are counted.
+    pub fn top_keys(&self) -> &TopKeys {
+        &self.top_keys
+    }
+}

@@ -1,0 +1,169 @@
+//! The answer to a simulated request.
+
+use std::ops::Range;
+
+use tollgate_limiter::{
+    Check, Code, Decision, Key, LimitOrigin, Operation, Outcome, Plan, ReservationOutcome, Status,
+    Timestamp,
+};
+
+use crate::pipeline::{RequestError, described_position, retry_after};
+
+/// What a client would have got, and how it came about.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The overall code, or why there is no answer.
+    pub code: Result<Code, RequestError>,
+    /// An encoded `RateLimitResponse`; empty without an answer.
+    pub message: Vec<u8>,
+    /// One for each descriptor, in the order sent. Empty where a setting answered.
+    pub descriptors: Vec<DescriptorAnswer>,
+    /// The position of the descriptor that response headers describe; none without a limit.
+    pub described: Option<usize>,
+    /// Seconds until all limits that refused allow the request, as `Retry-After` has them; none
+    /// when that is never, or nothing refused.
+    pub retry_after_seconds: Option<u64>,
+    /// The checks, in the plan's order.
+    pub checks: Vec<CheckAnswer>,
+    /// The indices of the rules that each descriptor matched, counted or not, in the order sent.
+    pub matched: Vec<Range<usize>>,
+    /// Hits that go back to their buckets, because the request was refused.
+    pub refunds: Vec<Check>,
+    /// What became of its reservation, over all limits.
+    pub reservation: ReservationOutcome,
+}
+
+/// The answer for one descriptor.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DescriptorAnswer {
+    /// Whether it passes.
+    pub code: Code,
+    /// Hits left; `u32::MAX` when unlimited.
+    pub remaining: u32,
+    /// Retry time when over limit, reset time otherwise; none when no limit applies.
+    pub until_reset_us: Option<u64>,
+    /// The position of the check that it reports.
+    pub check: Option<usize>,
+}
+
+/// The answer to one check.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CheckAnswer {
+    /// The position of its descriptor.
+    pub descriptor: usize,
+    /// The index of its rule; none for a limit of the request itself.
+    pub rule: Option<usize>,
+    /// Its bucket.
+    pub key: Key,
+    /// What it asked.
+    pub operation: Operation,
+    /// What the bucket said; none when it did not decide.
+    pub outcome: Option<Outcome>,
+    /// When the check was applied; none when it was not.
+    pub at: Option<Timestamp>,
+}
+
+// === impl Answer ===
+
+impl Answer {
+    pub(super) fn of(decision: &Decision<'_>, message: Vec<u8>) -> Self {
+        Self {
+            code: Ok(decision.code),
+            message,
+            descriptors: decision.statuses.iter().map(DescriptorAnswer::of).collect(),
+            described: described_position(decision),
+            retry_after_seconds: retry_after(decision),
+            checks: Vec::new(),
+            matched: Vec::new(),
+            refunds: Vec::new(),
+            reservation: ReservationOutcome::None,
+        }
+    }
+
+    /// The answer of a request that has none.
+    pub fn without(error: RequestError) -> Self {
+        Self {
+            code: Err(error),
+            message: Vec::new(),
+            descriptors: Vec::new(),
+            described: None,
+            retry_after_seconds: None,
+            checks: Vec::new(),
+            matched: Vec::new(),
+            refunds: Vec::new(),
+            reservation: ReservationOutcome::None,
+        }
+    }
+
+    pub(super) fn add_checks(&mut self, plan: &Plan<'_>, outcomes: &[Option<Outcome>]) {
+        let matched = plan.matched().map(|matched| {
+            let first = matched.rules.first().map_or(0, |rule| rule.index);
+            first..first.saturating_add(matched.rules.len())
+        });
+        self.matched.extend(matched);
+        let checks = plan
+            .descriptor_checks()
+            .filter_map(|(descriptor, position)| {
+                let planned = plan.planned_check(position)?;
+                Some(CheckAnswer {
+                    descriptor,
+                    rule: rule_index(planned.origin),
+                    key: planned.check.key,
+                    operation: planned.check.operation,
+                    outcome: outcomes.get(position).copied().flatten(),
+                    at: None,
+                })
+            });
+        self.checks.extend(checks);
+        self.reservation = reservation(self.code.as_ref().ok().copied(), outcomes);
+    }
+}
+
+/// The index of the rule of a limit; none for a limit of the request itself.
+pub(super) fn rule_index(origin: LimitOrigin<'_>) -> Option<usize> {
+    match origin {
+        LimitOrigin::Rule(rule) => Some(rule.index),
+        LimitOrigin::Override => None,
+    }
+}
+
+/// What became of a reservation over all limits. A limit that does not know its id does not matter
+/// while another one does.
+fn reservation(code: Option<Code>, outcomes: &[Option<Outcome>]) -> ReservationOutcome {
+    use ReservationOutcome::{
+        Charged, Extended, Ignored, None, Refused, Reserved, Settled, SettledBefore, TooMany,
+        Unknown,
+    };
+    let any = |meant: ReservationOutcome| {
+        let mut known = outcomes.iter().flatten();
+        known.any(|outcome| outcome.reservation == meant)
+    };
+    if code != Some(Code::Ok) && any(Reserved) {
+        return Refused;
+    }
+    let in_order = [
+        TooMany,
+        Settled,
+        Charged,
+        Ignored,
+        SettledBefore,
+        Extended,
+        Reserved,
+        Refused,
+        Unknown,
+    ];
+    in_order.into_iter().find(|one| any(*one)).unwrap_or(None)
+}
+
+// === impl DescriptorAnswer ===
+
+impl DescriptorAnswer {
+    fn of(status: &Status<'_>) -> Self {
+        Self {
+            code: status.code,
+            remaining: status.remaining,
+            until_reset_us: status.until_reset_us,
+            check: status.check_index,
+        }
+    }
+}
