@@ -8,7 +8,6 @@
 //!                        lease:  key → partition → queue → worker → a lease, or redis for more
 //!        → pipeline (decide, observe, encode) → grpc (one write for all answers) → socket
 //! ```
-//!
 
 #![cfg_attr(not(feature = "tools"), allow(dead_code, unused_imports))] // what only tools use
 
