@@ -56,6 +56,7 @@
 # make screenshots      docs/pictures/live-*.png and replay-*.png: the live page and a replay's, in Chromium
 # make pictures         docs/pictures: algorithms, figures, costs of leases, terminals of the on-call page
 # make docs-cli         shell completions and man pages, in target/cli-docs
+# make release-check    what is to be filled in before a publication (CONTRIBUTING.md)
 # make package          the Debian package in target/debian (DEB_MAINTAINER="NAME <ADDRESS>" sets its maintainer)
 # make image            files of the image in target/image: static binary, CA bundle, SBOM
 
@@ -95,7 +96,7 @@ CODEGEN := --locked --manifest-path proto/codegen/Cargo.toml --target-dir target
 
 CLIENT_TARGETS := $(foreach step,build lint test vectors,$(CLIENT_LANGUAGES:%=$(step)-client-%))
 
-.PHONY: $(CLIENT_TARGETS) clients deps-all packages packages-all proto test-all test-stage test-repeat test-mutants test-vectors test-wire-clients test-instructions test-browser test-debian lint-clients test-clients test-quota test-demo demo bench-clients bench-quotas bench-quota-load run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean bench-redis-cluster bench-snapshot bench-tenants bench-alone
+.PHONY: release-check $(CLIENT_TARGETS) clients deps-all packages packages-all proto test-all test-stage test-repeat test-mutants test-vectors test-wire-clients test-instructions test-browser test-debian lint-clients test-clients test-quota test-demo demo bench-clients bench-quotas bench-quota-load run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean bench-redis-cluster bench-snapshot bench-tenants bench-alone
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -110,6 +111,9 @@ test: deps lint
 # Every test but those of the binaries `long` and `clients`. .config/nextest.toml has time limits and groups.
 test-stage:
 	$(NEXTEST) run --locked --workspace
+
+release-check:
+	sh tests/release_check.sh
 
 # The sections of tests/long.rs, one after the other: some use ports, mounts or packages of the machine.
 test-all: deps-all test

@@ -560,3 +560,65 @@ fn every_path_in_the_maps_exists() {
     assert!(paths > 50, "only {paths} paths were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn what_is_to_be_filled_in_before_a_release_is_named() {
+    const FILES: [(&str, &str, &str); 4] = [
+        (
+            "Cargo.toml",
+            "tollgate@packages.invalid",
+            "team@limits.test",
+        ),
+        (
+            "packaging/debian/changelog",
+            "tollgate@packages.invalid",
+            "team@limits.test",
+        ),
+        (
+            "helm/tollgate/Chart.yaml",
+            "https://tollgate.example",
+            "https://limits.test",
+        ),
+        (
+            "SECURITY.md",
+            "# Security\n",
+            "# Security\n\nhttps://limits.test\n",
+        ),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let check = || {
+        let mut script = Command::new("sh");
+        script
+            .arg(root().join("tests/release_check.sh"))
+            .arg(folder.path());
+        let ended = script.output().unwrap();
+        (
+            ended.status.code(),
+            String::from_utf8(ended.stderr).unwrap(),
+        )
+    };
+    let mut filled = Vec::new();
+    for (name, old, new) in FILES {
+        let text = fs::read_to_string(root().join(name)).unwrap();
+        let file = folder.path().join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, &text).unwrap();
+        let text = text.replace(old, new);
+        filled.push((
+            file,
+            text.replace(
+                "contributors\n",
+                "contributors\n    email: team@limits.test\n",
+            ),
+        ));
+    }
+    let (code, said) = check();
+    assert_eq!(code, Some(1), "{said}");
+    for (name, ..) in FILES {
+        assert!(said.contains(name), "{name} is not named: {said}");
+    }
+    for (file, text) in filled {
+        fs::write(file, text).unwrap();
+    }
+    assert_eq!(check(), (Some(0), String::new()));
+}
