@@ -108,3 +108,114 @@ impl Pipeline {
         writer.unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use prost::Message as _;
+    use tollgate_limiter::Timestamp;
+
+    use super::*;
+    use crate::capture::RecordingOptions;
+    use crate::decisions::Decisions;
+    use crate::pipeline::{Config, Generations, Parts};
+    use crate::top_keys::TopKeys;
+    use tollgate_rules::file::{Options, load};
+    use tollgate_rules::path::Source;
+    use tollgate_rules::reload::Rules;
+    use tollgate_store::{Setup, SharedSettings, Worker, memory};
+    use tollgate_system::clock::{Clock, ManualClock};
+    use tollgate_system::keyed_hash::KeyedHash;
+    use tollgate_telemetry::metrics::Metrics;
+    use tollgate_wire::proto::tollgate::recording::v1::Item;
+    use tollgate_wire::proto::tollgate::recording::v1::item::Item as Kind;
+
+    /// A descriptor with limits in both partitions.
+    fn rules() -> String {
+        let limit = |requests: u32| {
+            format!("{{ unit: hour, requests_per_unit: {requests}, name: l{requests} }}")
+        };
+        let limits: Vec<_> = (1..=16).map(limit).collect();
+        let limits = limits.join(", ");
+        format!("domain: d\ndescriptors: [{{ key: k, rate_limits: [{limits}] }}]\n")
+    }
+
+    /// A pipeline over two partitions, and their workers.
+    fn pipeline() -> (Pipeline, Vec<Worker>) {
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let manual = ManualClock::at(Timestamp::from_seconds(1_700_006_410));
+        let clock: Arc<dyn Clock> = Arc::new(manual);
+        let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let source = Source {
+            name: "rules.yaml".to_owned(),
+            text: rules(),
+        };
+        generations.take(Some(Ok(Rules {
+            loaded: load(&[source], Options::default()).unwrap(),
+            sources: 1,
+            hash: 1,
+        })));
+        let decisions = Decisions::alone(&clock, 0).unwrap();
+        let setup = Setup {
+            clock: Arc::clone(&clock),
+            metrics: Arc::clone(&metrics),
+            memory: memory::MemoryLimits {
+                partitions: 2,
+                queue_checks_max: 16_384,
+                memory_max: 64 << 20,
+                when_full: memory::WhenFull::Share,
+            },
+            recorder: Some(Arc::<crate::capture::Capture>::clone(decisions.capture())),
+        };
+        let settings = SharedSettings::default();
+        let (store, workers) = memory::BACKEND.build(&settings, &setup).unwrap();
+        let parts = Parts {
+            generations,
+            store,
+            decisions,
+            hash: KeyedHash::with_secret([7; 16]),
+            traces: None,
+            top_keys: TopKeys::of_one_thread(&clock, &metrics),
+            metrics,
+            clock,
+        };
+        (Pipeline::new(parts, Config::default()), workers)
+    }
+
+    /// The resets among the items of a recording.
+    fn resets(mut items: &[u8]) -> usize {
+        let mut resets = 0;
+        while !items.is_empty() {
+            let item = Item::decode_length_delimited(&mut items).unwrap();
+            resets += usize::from(matches!(item.item, Some(Kind::Reset(_))));
+        }
+        resets
+    }
+
+    #[tokio::test]
+    async fn a_reset_that_fails_in_one_partition_is_an_error_and_not_recorded() {
+        for failing in [None, Some(0), Some(1)] {
+            let (pipeline, mut workers) = pipeline();
+            if let Some(number) = failing {
+                drop(workers.remove(number));
+            }
+            for worker in workers {
+                tokio::spawn(worker);
+            }
+            let capture = pipeline.decisions.capture();
+            let options = RecordingOptions {
+                sampling: None,
+                per_second_max: None,
+            };
+            let mut recording = capture.record(options).unwrap();
+            let entries = [("k".to_owned(), "v".to_owned())];
+            let reset = pipeline.reset("d", &entries).await;
+            assert_eq!(reset.is_err(), failing.is_some(), "{failing:?}: {reset:?}");
+            let window = recording.window();
+            let bytes: Vec<_> = window.buffers.iter().map(|buffer| buffer.bytes()).collect();
+            let expected = usize::from(failing.is_none());
+            assert_eq!(resets(&bytes.concat()), expected, "{failing:?}");
+        }
+    }
+}
