@@ -1,4 +1,5 @@
-//! The same requests by each way in: the fast path, tonic's routes (gzip) and `/json`.
+//! The same requests by each way in: the fast path, tonic's routes (gzip) and `/json`; and what
+//! every way in, those of the API too, must do at the end of a request.
 //!
 //! The answers are written out, so a fault in `pipeline::begin` or `pipeline::end` is found in
 //! each of them.
@@ -7,12 +8,23 @@ use std::net::SocketAddr;
 
 use prost::Message as _;
 use serde_json::{Value, json};
-use tollgate_test_support::grpc_client::{Descriptor, RateLimitRequest, descriptor, hits, request};
+use tokio_stream::StreamExt as _;
+use tollgate::proto::kuadrant::service::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient as Kuadrant;
+use tollgate::proto::tollgate::recording::v1::item::Item as Kind;
+use tollgate::proto::tollgate::v1::answer::Answer;
+use tollgate::proto::tollgate::v1::call::Call as Tagged;
+use tollgate::proto::tollgate::v1::rate_limits_client::RateLimitsClient;
+use tollgate::proto::tollgate::v1::{self as api, BatchRequest, Call, CheckRequest};
+use tollgate_test_support::grpc_client::{
+    Descriptor, RateLimitRequest, channel, descriptor, hits, request,
+};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
 
+use super::api::{body, post};
 use super::grpc::gzip::gzipped;
 use super::grpc::raw::{Raw, call};
+use super::recording::{Stream, items};
 
 const RULES: &str = "
 domain: d
@@ -146,4 +158,104 @@ async fn each_way_answers_as_written() {
         let without_domain = request("", vec![hits("k", "v", 1)]);
         assert_eq!(way.ask(&without_domain).await, Err("3".to_owned()));
     }
+}
+
+/// The counter of hits after three requests of one hit.
+const HITS: &str = r#"ratelimit_service_rate_limit_total_hits{domain="d",key1="k",key2=""}"#;
+
+/// Every way in, except that candidates and replays decide what came by another one.
+const WAYS: [&str; 8] = [
+    "fast path",
+    "routes",
+    "json",
+    "/v1",
+    "tollgate.v1",
+    "tollgate.v1 batch",
+    "tollgate.v1 stream",
+    "kuadrant",
+];
+
+/// Sends a request of one hit of a key by the API. The error is a code.
+async fn by_api(service: &Service, way: &str, domain: &str) -> Result<(), String> {
+    let entry = api::Entry {
+        key: "k".to_owned(),
+        value: "v".to_owned(),
+    };
+    let asked = CheckRequest {
+        domain: domain.to_owned(),
+        descriptors: vec![api::Descriptor {
+            entries: vec![entry],
+            hits: None,
+        }],
+        hits: Some(1),
+    };
+    let code = |status: tonic::Status| i32::from(status.code()).to_string();
+    let call = Call {
+        tag: 0,
+        call: Some(Tagged::Check(asked.clone())),
+    };
+    let channel = channel(service.grpc).await;
+    let mut client = RateLimitsClient::new(channel.clone());
+    let answer = match way {
+        "/v1" => {
+            let body = body("k", "v", json!({"domain": domain}));
+            let (status, answer) = post(service.http, "check", &body).await;
+            return match status {
+                400 => Err(answer["error"]["code"].to_string()),
+                _ => Ok(()),
+            };
+        }
+        "tollgate.v1" => return client.check(asked).await.map(drop).map_err(code),
+        "kuadrant" => {
+            let asked = request(domain, vec![hits("k", "v", 1)]);
+            let reported = Kuadrant::new(channel).report(asked).await;
+            return reported.map(drop).map_err(code);
+        }
+        "tollgate.v1 batch" => {
+            let calls = vec![call];
+            let answers = client.batch(BatchRequest { calls }).await.map_err(code)?;
+            answers.into_inner().answers.remove(0)
+        }
+        _ => {
+            let answers = client.stream(tokio_stream::iter([call])).await;
+            let mut answers = answers.map_err(code)?.into_inner();
+            answers.next().await.unwrap().map_err(code)?
+        }
+    };
+    match answer.answer.unwrap() {
+        Answer::Failure(failure) => Err(failure.code.to_string()),
+        _ => Ok(()),
+    }
+}
+
+#[tokio::test]
+async fn each_way_counts_records_and_requires_a_domain() {
+    let mut all = Vec::new();
+    for name in WAYS {
+        let service = Service::start(RULES, &[]).await;
+        let recording = Stream::open(service.admin, "").await;
+        let is_api = !["fast path", "routes", "json"].contains(&name);
+        let ask = async |domain: &str| {
+            if is_api {
+                return by_api(&service, name, domain).await;
+            }
+            let mut way = Way::open(&service, name).await;
+            let asked = request(domain, vec![hits("k", "v", 1)]);
+            way.ask(&asked).await.map(drop)
+        };
+        for _ in 0..3 {
+            assert_eq!(ask("d").await, Ok(()), "{name}");
+        }
+        let counted = service.metric(HITS);
+        let without_domain = ask("").await.is_err();
+        service.stop().await.unwrap();
+        let items = items(&recording.rest().await);
+        let of_domain = |message: &[u8]| RateLimitRequest::decode(message).unwrap().domain == "d";
+        let recorded = items.iter().filter(|item| match item {
+            Kind::Request(one) | Kind::Call(one) => of_domain(&one.request),
+            _ => false,
+        });
+        all.push((name, counted, recorded.count(), without_domain));
+    }
+    assert_eq!(all, WAYS.map(|name| (name, 3, 3, true)));
 }
