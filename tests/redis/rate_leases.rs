@@ -12,12 +12,13 @@ use tollgate::clock::{Clock, SystemClock};
 use tollgate::metrics::Metrics;
 use tollgate::store::memory::{MemoryLimits, WhenFull};
 use tollgate::store::rate_leases::{
-    DEMAND_BYTES_MAX, RateLease, RateLeaseRequest, RateLeaseResult, RateLeaseTable, RateLeases,
+    DEMAND_BYTES_MAX, RateLease, RateLeaseRequest, RateLeaseResult, RateLeases,
 };
 use tollgate::store::{Setup, SharedSettings, Store, StoreBuilder, StoreFault};
 use tollgate::store_redis as redis_store;
 use tollgate_limiter::Key;
 use tollgate_test_support::polling::until_async;
+use tollgate_test_support::rate_lease_table::RateLeaseTable;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::redis_server::cluster::RedisCluster;
 use tollgate_test_support::seeded_rng::SeededRng;

@@ -15,6 +15,7 @@ mod inline_threads;
 mod lease_replicas;
 mod leased;
 mod leased_changes;
+mod rate_lease_table;
 mod reservations;
 mod reservations_failover;
 mod resets;

@@ -11,7 +11,6 @@
 //!
 //! What it deliberately does not do: keep the time, or know what a lease is for (`quota`).
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -98,157 +97,9 @@ pub type RateLeaseFuture<'s> = Pin<Box<dyn Future<Output = Vec<RateLeaseResult>>
 
 /// Leases of rates in a shared store.
 pub trait RateLeases: Send + Sync + 'static {
-    /// Carries out each request by itself, in one atomic step: as [`RateLeaseTable::exchange`]
-    /// does.
-    fn exchange(&self, requests: Vec<RateLeaseRequest>) -> RateLeaseFuture<'_>;
-}
-
-#[derive(Clone, Debug)]
-struct Held {
-    version: u64,
-    holds: u64,
-    demand: Bytes,
-}
-
-/// All leases: what each store does, as a model for tests and simulations.
-#[derive(Clone, Debug, Default)]
-pub struct RateLeaseTable {
-    era: Option<LeaseEra>,
-    buckets: BTreeMap<Key, BTreeMap<ReplicaId, Held>>,
-}
-
-// === impl RateLeaseTable ===
-
-impl RateLeaseTable {
-    /// Carries out a request.
+    /// Carries out each request by itself, in one atomic step.
     ///
     /// Ended leases are removed. The replica then holds what it wants, as far as the others leave
     /// it, and at least what it keeps. A lease of nothing is removed.
-    pub fn exchange(&mut self, request: &RateLeaseRequest) -> RateLease {
-        let era = self.era.get_or_insert(LeaseEra {
-            id: request.new_era,
-            settled: false,
-        });
-        era.settled |= era.id == request.settled_era;
-        let era = *era;
-        let leases = self.buckets.entry(request.bucket).or_default();
-        for (replica, version) in &request.ended {
-            let same = |held: &Held| held.version == *version;
-            if *replica != request.replica && leases.get(replica).is_some_and(same) {
-                leases.remove(replica);
-            }
-        }
-        let others: Vec<OtherLease> = leases
-            .iter()
-            .filter(|(replica, _)| **replica != request.replica)
-            .map(|(replica, held)| OtherLease {
-                replica: *replica,
-                version: held.version,
-                holds: held.holds,
-                demand: held.demand.clone(),
-            })
-            .collect();
-        let current = leases.get(&request.replica);
-        let previous = current.map_or(0, |held| held.version);
-        if let Some(newer) = current.filter(|held| held.version >= request.version) {
-            return RateLease {
-                era,
-                previous,
-                holds: newer.holds,
-                others,
-            };
-        }
-        let taken = others.iter().map(|other| other.holds);
-        let taken = taken.fold(0_u64, u64::saturating_add);
-        let free = request.limit.saturating_sub(taken);
-        let holds = request.wants.min(free).max(request.keeps);
-        if holds == 0 && request.demand.is_empty() {
-            leases.remove(&request.replica);
-        } else {
-            let held = Held {
-                version: request.version,
-                holds,
-                demand: request.demand.clone(),
-            };
-            leases.insert(request.replica, held);
-        }
-        RateLease {
-            era,
-            previous,
-            holds,
-            others,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(replica: ReplicaId, version: u64, keeps: u64, wants: u64) -> RateLeaseRequest {
-        RateLeaseRequest {
-            bucket: Key(1),
-            replica,
-            version,
-            keeps,
-            wants,
-            limit: 100,
-            demand: Bytes::from_static(b"much"),
-            ended: Vec::new(),
-            new_era: replica,
-            settled_era: 0,
-        }
-    }
-
-    #[test]
-    fn replicas_together_hold_at_most_the_limit() {
-        let mut table = RateLeaseTable::default();
-        assert_eq!(table.exchange(&request(1, 1, 0, 80)).holds, 80);
-        assert_eq!(table.exchange(&request(2, 1, 0, 80)).holds, 20);
-        // A lowered want is kept while it is in use.
-        assert_eq!(table.exchange(&request(1, 2, 80, 30)).holds, 80);
-        assert_eq!(table.exchange(&request(1, 3, 30, 30)).holds, 30);
-        let second = table.exchange(&request(2, 2, 20, 80));
-        assert_eq!(second.holds, 70);
-        assert_eq!(second.others.len(), 1);
-        assert_eq!(second.previous, 1);
-        // A request that was overtaken changes nothing.
-        let overtaken = table.exchange(&request(2, 1, 0, 0));
-        assert_eq!((overtaken.holds, overtaken.previous), (70, 2));
-    }
-
-    #[test]
-    fn an_ended_lease_is_removed_by_the_version_that_was_seen() {
-        let mut table = RateLeaseTable::default();
-        table.exchange(&request(1, 7, 0, 100));
-        let mut second = request(2, 1, 0, 50);
-        second.ended = vec![(1, 6)];
-        assert_eq!(table.exchange(&second).holds, 0);
-        second.version = 2;
-        second.ended = vec![(1, 7)];
-        assert_eq!(table.exchange(&second).holds, 50);
-    }
-
-    #[test]
-    fn a_lease_of_nothing_is_removed() {
-        let mut table = RateLeaseTable::default();
-        table.exchange(&request(1, 1, 0, 50));
-        let mut end = request(1, 2, 0, 0);
-        end.demand = Bytes::new();
-        table.exchange(&end);
-        assert_eq!(table.exchange(&request(2, 1, 0, 100)).others, []);
-    }
-
-    #[test]
-    fn an_era_is_settled_by_its_number() {
-        let mut table = RateLeaseTable::default();
-        let mut asked = request(7, 1, 0, 50);
-        asked.settled_era = 8;
-        let era = table.exchange(&asked).era;
-        assert_eq!((era.id, era.settled), (7, false));
-        let mut other = request(8, 1, 0, 50);
-        other.settled_era = 7;
-        let era = table.exchange(&other).era;
-        assert_eq!((era.id, era.settled), (7, true));
-    }
+    fn exchange(&self, requests: Vec<RateLeaseRequest>) -> RateLeaseFuture<'_>;
 }

@@ -24,6 +24,7 @@
 //! | `ports` | free ports |
 //! | `process_usage` | the memory and CPU time of a process |
 //! | `quota_client` | a stream of the rate limit quota service |
+//! | `rate_lease_table` | leases of rates, as every store keeps them |
 //! | `ratelimit_process` | a tollgate that is started as Envoy's reference service is |
 //! | `redis_server` | a Redis server or cluster for one test |
 //! | `seeded_rng` | random choices that depend on a seed alone |
@@ -57,6 +58,7 @@ pub mod polling;
 pub mod ports;
 pub mod process_usage;
 pub mod quota_client;
+pub mod rate_lease_table;
 pub mod ratelimit_process;
 pub mod redis_server;
 pub mod seeded_rng;

@@ -1,7 +1,6 @@
 //! The script of an exchange, its arguments and its reply.
 //!
-//! It does what [`RateLeaseTable::exchange`](tollgate_store::rate_leases::RateLeaseTable::exchange)
-//! does; `tests/redis/rate_leases` compares the two. Numbers are packed in 8 bytes, because Lua
+//! `tests/redis/rate_leases` compares it with a model. Numbers are packed in 8 bytes, because Lua
 //! would print large ones with 14 digits.
 //!
 //! It does not send anything (`call`).

@@ -6,7 +6,8 @@ use super::super::bucket::{Action, Bucket, QuotaTimes, Scratch, ShareId, Usage};
 use super::super::lease::{EXCHANGE_MS, EraWatch, LeaseAsk};
 use super::super::share::{MicroRate, Strategy};
 use super::scenario::{Fault, Random, Scenario};
-use tollgate_store::rate_leases::{RateLease, RateLeaseRequest, RateLeaseTable};
+use tollgate_store::rate_leases::{RateLease, RateLeaseRequest};
+use tollgate_test_support::rate_lease_table::RateLeaseTable;
 
 /// Until then a request is answered, or fails.
 const ANSWERED_MS_MAX: u64 = 500;

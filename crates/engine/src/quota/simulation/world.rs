@@ -9,7 +9,7 @@ use super::super::registry::{ProxyAction, action_of};
 use super::super::share::{MicroRate, ONE_PER_SECOND};
 use super::replica::Replica;
 use super::scenario::{DELIVERY_MS_MAX, Random, Scenario, proxy};
-use tollgate_store::rate_leases::RateLeaseTable;
+use tollgate_test_support::rate_lease_table::RateLeaseTable;
 
 /// After data was set back the replicas reach the store for this time.
 const CALM_MS: u64 = 4_000;
