@@ -360,10 +360,13 @@ fn a_planted_cycle_is_found() {
 fn old_names_do_not_come_back() {
     let mut wrong = Vec::new();
     for (place, kind, names) in OLD_NAMES {
-        for (file, text) in all_sources()
-            .iter()
-            .filter(|(file, _)| file.starts_with(place))
-        {
+        // The engine and the tools were folders of `src`.
+        let places: &[&str] = match *place {
+            "src" => &["src", "crates/engine/src", "crates/tools/src"],
+            place => &[place],
+        };
+        let is_here = |file: &str| places.iter().any(|place| file.starts_with(place));
+        for (file, text) in all_sources().iter().filter(|(file, _)| is_here(file)) {
             let module = file.trim_end_matches(".rs");
             let below = |path: &&&str| module.starts_with(**path);
             if let Some(path) = names.iter().find(below).filter(|_| *kind == "path") {
@@ -507,7 +510,7 @@ fn one_pipeline_decides_every_request() {
         (".observe(&mut scratch", &["pipeline/end.rs"]),
     ];
     for (call, files) in calls {
-        let found: Vec<String> = files_of(&["crates/engine/src", "src"])
+        let found: Vec<String> = files_of(&["crates/engine/src", "crates/tools/src", "src"])
             .into_iter()
             .filter(|(_, text)| code(text).any(|(_, line)| line.contains(call)))
             .map(|(file, _)| file.replacen("crates/engine/src/", "", 1))
