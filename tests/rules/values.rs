@@ -157,7 +157,7 @@ descriptors:
         let noise = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         writeln!(
             text,
-            "- {{key: k, value: '{noise:016x}{noise:016x}{noise:016x}*'}}"
+            "- {{key: k, value: '*{noise:016x}{noise:016x}{noise:016x}*'}}"
         )
         .unwrap();
     }

@@ -117,7 +117,7 @@ mod tests {
     use tollgate_limiter::Timestamp;
 
     use super::*;
-    use crate::capture::RecordingOptions;
+    use crate::capture::{Buffer, RecordingOptions};
     use crate::decisions::Decisions;
     use crate::pipeline::{Config, Generations, Parts};
     use crate::top_keys::TopKeys;
@@ -213,7 +213,7 @@ mod tests {
             let reset = pipeline.reset("d", &entries).await;
             assert_eq!(reset.is_err(), failing.is_some(), "{failing:?}: {reset:?}");
             let window = recording.window();
-            let bytes: Vec<_> = window.buffers.iter().map(|buffer| buffer.bytes()).collect();
+            let bytes: Vec<_> = window.buffers.iter().map(Buffer::bytes).collect();
             let expected = usize::from(failing.is_none());
             assert_eq!(resets(&bytes.concat()), expected, "{failing:?}");
         }
