@@ -132,6 +132,7 @@ pub fn public_router(state: AdminState) -> Router {
         .merge(api.unwrap_or_default())
         .layer(middleware::from_fn_with_state(memory, send_long_in_pieces))
         .route("/metrics", get(metrics).layer(bounds))
+        .route("/", get(public_index))
         .route("/healthcheck", any(healthcheck))
         .route("/livez", any(|| async { "OK" }))
         .route("/readyz", any(healthcheck))
@@ -229,6 +230,23 @@ async fn metrics(
             .into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
     }
+}
+
+async fn public_index(State(state): State<AdminState>) -> String {
+    let decisions = match state.json {
+        Some(_) => {
+            "/json: POST a RateLimitRequest as JSON\n\
+             /v1/check and others: POST a call of tollgate's API; /v1/openapi.json describes them\n"
+        }
+        None => "",
+    };
+    format!(
+        "/: print this list\n\
+         /healthcheck, /readyz: 200 when ready, 500 when not\n\
+         {decisions}\
+         /livez: 200 while the process runs\n\
+         /metrics: counters for Prometheus\n"
+    )
 }
 
 async fn index() -> &'static str {

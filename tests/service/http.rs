@@ -167,6 +167,9 @@ async fn the_public_port_serves_probes_and_metrics_but_not_rules() {
         assert!(metrics.contains(series), "{series} is not in\n{metrics}");
     }
     assert_eq!(ask(service.http, "GET", "/rlconfig", "").await.0, 404);
+    let (status, list) = ask(service.http, "GET", "/", "").await;
+    assert_eq!(status, 200);
+    assert!(list.contains("\n/v1/check"), "{list}");
     let (status, rules) = ask(service.admin, "GET", "/rlconfig", "").await;
     assert_eq!(status, 200);
     assert_eq!(
