@@ -51,6 +51,12 @@ descriptors:
   - key: each
     detailed_metric: true
     rate_limit: {unit: year, requests_per_unit: 1}
+  - key: small
+    quota_mode: true
+    rate_limit: {unit: year, requests_per_unit: 1}
+  - key: large
+    quota_mode: true
+    rate_limit: {unit: year, requests_per_unit: 100}
   - key: tokens
     rate_limit: {unit: year, requests_per_unit: 10, algorithm: sliding_window}
 ";
@@ -72,6 +78,9 @@ const QUIET: Limit = Limit("edge.quiet", "year", 1, false);
 const DEEP_C: Limit = Limit("edge.a.b.c_x.y", "year", 4, true);
 const DEEP_D: Limit = Limit("edge.a.b.d", "year", 1, true);
 const EACH: Limit = Limit("edge.each", "year", 1, true);
+/// A quota refuses only if all quotas of a request are over, and the large one never is.
+const SMALL: Limit = Limit("edge.small", "year", 1, false);
+const LARGE: Limit = Limit("edge.large", "year", 100, true);
 const OVERRIDE: Limit = Limit("(override)", "", 1, true);
 
 /// What the load came to, by rule and limit.
@@ -161,6 +170,12 @@ fn load() -> Vec<(Vec<Descriptor>, Vec<Bucket>)> {
         let each = descriptor(&[("each", value)]);
         load.push((vec![each], vec![(EACH, value)]));
     }
+    for value in ["three", "three", "four"] {
+        // Two quotas, and a limit that refuses the second of these requests.
+        let keys = [("small", "q"), ("large", "q"), ("each", value)];
+        let buckets = vec![(SMALL, "q"), (LARGE, "q"), (EACH, value)];
+        load.push((keys.map(|key| descriptor(&[key])).to_vec(), buckets));
+    }
     for _ in 0..3 {
         // One request of three descriptors: the limit of one refuses it for the others.
         let (user, limits) = user("bob");
@@ -188,7 +203,7 @@ fn of_decisions(lines: &[Value]) -> (BTreeMap<String, [u64; 2]>, [u64; 2]) {
             let counts = over.entry(rule.to_owned()).or_default();
             match descriptor["reason"].as_str().unwrap() {
                 "over_limit" => counts[0] += hits,
-                "shadow_mode" => counts[1] += hits,
+                "shadow_mode" | "quota" => counts[1] += hits,
                 _ => {}
             }
         }

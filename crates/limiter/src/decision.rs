@@ -79,6 +79,12 @@ pub struct Decision<'r> {
 }
 
 impl Decision<'_> {
+    /// Whether all descriptors that count as quotas are over limit: only then do quotas refuse.
+    pub fn quotas_refuse(&self) -> bool {
+        let mut quotas = self.statuses.iter().filter(|status| status.quota);
+        quotas.all(|status| status.code == Code::OverLimit)
+    }
+
     /// A decision without statuses, for a request that was not matched against rules.
     #[inline]
     pub fn of_code(code: Code) -> Self {

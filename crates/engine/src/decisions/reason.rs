@@ -1,6 +1,5 @@
 //! Why a descriptor and a request were answered as they were.
 
-use tollgate_limiter::Code;
 use tollgate_limiter::{DescriptorPlan, LimitOrigin, MatchedRules, Request, Status};
 
 use crate::ended::Matched;
@@ -61,7 +60,7 @@ impl Matched<'_> {
         if self.decision.shadowed {
             return Reason::GlobalShadowMode;
         }
-        if status.quota && self.decision.code == Code::Ok {
+        if status.quota && !self.decision.quotas_refuse() {
             return Reason::Quota;
         }
         if local {

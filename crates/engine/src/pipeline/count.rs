@@ -21,13 +21,15 @@ impl Pipeline {
         })
     }
 
-    /// Adds each decided check to the counts of its limit. `request` is read only where
+    /// Adds each decided check to the counts of its limit. Without a code the request had no answer.
+    /// `request` is read only where
     /// [`Pipeline::labels_need_request`].
     pub(super) fn count_outcomes(
         &self,
         rules: &Generation,
         request: &Request<'_>,
         matched: &Matched<'_>,
+        code: Option<Code>,
         counts: &mut RequestCounts,
     ) {
         let Matched {
@@ -36,6 +38,7 @@ impl Pipeline {
             decision,
             ..
         } = *matched;
+        let quotas_refuse = code == Some(Code::OverLimit) && decision.quotas_refuse();
         let planned = plan.descriptors().iter().zip(&decision.statuses);
         for (descriptor, (planned, status)) in planned.enumerate() {
             let DescriptorPlan::Checks(positions) = planned else {
@@ -50,8 +53,9 @@ impl Pipeline {
                 let PlannedCheck { check, origin } = asked;
                 let near_ratio = self.config.near_limit_ratio;
                 let tally = Tally::of(check, outcome, origin.shadow_mode(), near_ratio);
-                let became = hit_outcome(check, outcome, origin, decision.code);
-                let (of_limit, has_labels) = match origin {
+                let became =
+                    hit_outcome(check, outcome, origin, code, !status.quota || quotas_refuse);
+                let (of_limit, has_own_series) = match origin {
                     LimitOrigin::Rule(rule) => {
                         (rules.counters.of(rule), !rule.has_request_labels())
                     }
@@ -59,11 +63,11 @@ impl Pipeline {
                 };
                 let answers = status.check_index == Some(position);
                 if let Some(counters) = of_limit {
-                    counts.add(counters, became, &tally, answers && has_labels);
+                    counts.add(counters, became, &tally, answers && has_own_series);
                 }
                 // In the series of the reference, only the limit that answered counts.
                 if answers
-                    && !has_labels
+                    && !has_own_series
                     && let Some(counters) = self.counters_of(rules, request, descriptor, origin)
                 {
                     counts.add(&counters, became, &tally, true);
@@ -106,19 +110,24 @@ impl Pipeline {
     }
 }
 
-/// What became of the hits of a check, in a request with this answer.
+/// What became of the hits of a check, in a request with this answer, if it has one. `refuses`: its
+/// descriptor refuses the request when it is over limit, which a quota beside one with hits left
+/// does not.
 #[inline]
 pub(super) fn hit_outcome(
     check: &Check,
     outcome: &Outcome,
     origin: LimitOrigin<'_>,
-    code: Code,
+    code: Option<Code>,
+    refuses: bool,
 ) -> HitOutcome {
     match check.operation.hits {
         Hits::Take(_) | Hits::Reservation(Step::Reserve { .. }) => match (outcome.allowed, code) {
-            (true, Code::Ok) => HitOutcome::Admitted,
-            (true, Code::OverLimit) => HitOutcome::Overruled,
-            (false, Code::OverLimit) if !origin.shadow_mode() => HitOutcome::Refused,
+            (true, Some(Code::Ok)) => HitOutcome::Admitted,
+            (true, _) => HitOutcome::Overruled,
+            (false, Some(Code::OverLimit)) if refuses && !origin.shadow_mode() => {
+                HitOutcome::Refused
+            }
             (false, _) => HitOutcome::WouldRefuse,
         },
         _ => HitOutcome::Charged,

@@ -44,7 +44,7 @@ impl Pipeline {
     ) {
         recorder.begin(now_us);
         if !matched.outcomes.is_empty() {
-            count(matched, recorder, now_us);
+            count(matched, ended.end.code(), recorder, now_us);
         }
         if wants_texts {
             self.keep_texts(matched.plan, ended.request, recorder);
@@ -107,17 +107,29 @@ fn hits_of_settle(hits: Hits, outcome: &Outcome) -> u64 {
 }
 
 /// What became of hits over the limit.
-fn over_outcome(plan: &Plan<'_>, position: usize, outcome: &Outcome, code: Code) -> HitOutcome {
+fn over_outcome(
+    matched: &Matched<'_>,
+    position: usize,
+    outcome: &Outcome,
+    code: Option<Code>,
+) -> HitOutcome {
+    let Matched { plan, decision, .. } = *matched;
+    let mut planned = plan.descriptors().iter().zip(&decision.statuses);
+    let status = planned.find_map(|(planned, status)| match planned {
+        DescriptorPlan::Checks(positions) => positions.contains(&position).then_some(status),
+        _ => None,
+    });
+    let refuses = status.is_none_or(|status| !status.quota) || decision.quotas_refuse();
     let planned = plan.planned_check(position);
     planned.map_or(HitOutcome::Refused, |planned| {
-        hit_outcome(planned.check, outcome, planned.origin, code)
+        hit_outcome(planned.check, outcome, planned.origin, code, refuses)
     })
 }
 
 /// Counts the hits of each check that was decided, in a request that the recorder has begun.
 #[inline]
-fn count(matched: &Matched<'_>, recorder: &mut Recorder, now_us: u64) {
-    let (plan, code) = (matched.plan, matched.decision.code);
+fn count(matched: &Matched<'_>, code: Option<Code>, recorder: &mut Recorder, now_us: u64) {
+    let plan = matched.plan;
     for (position, (check, outcome)) in plan.checks().iter().zip(matched.outcomes).enumerate() {
         if let Some(outcome) = outcome
             && let hits = counted_hits(check, outcome)
@@ -127,7 +139,7 @@ fn count(matched: &Matched<'_>, recorder: &mut Recorder, now_us: u64) {
             let became = if outcome.allowed {
                 HitOutcome::Admitted
             } else {
-                over_outcome(plan, position, outcome, code)
+                over_outcome(matched, position, outcome, code)
             };
             // No summary has the fingerprint of an override.
             if !recorder.record_known(now_us, check.fingerprint, key, hits, became) {

@@ -163,8 +163,9 @@ impl Pipeline {
         let (Some(matched), Some(rules)) = (ended.end.matched(), rules) else {
             return;
         };
-        self.count_outcomes(rules, ended.request, matched, counts);
-        let Some(code) = ended.end.code() else {
+        let code = ended.end.code();
+        self.count_outcomes(rules, ended.request, matched, code, counts);
+        let Some(code) = code else {
             // Starts that were decided go back, as if refused.
             return self.count_reservations(rules, ended.request, matched, Code::OverLimit);
         };

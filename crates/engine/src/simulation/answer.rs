@@ -44,6 +44,9 @@ pub struct DescriptorAnswer {
     pub until_reset_us: Option<u64>,
     /// The position of the check that it reports.
     pub check: Option<usize>,
+    /// Whether it refuses the request when it is over limit: a quota beside one with hits left does
+    /// not.
+    pub refuses: bool,
 }
 
 /// The answer to one check.
@@ -67,10 +70,13 @@ pub struct CheckAnswer {
 
 impl Answer {
     pub(super) fn of(decision: &Decision<'_>, message: Vec<u8>) -> Self {
+        let quotas_refuse = decision.quotas_refuse();
+        let statuses = decision.statuses.iter();
+        let descriptors = statuses.map(|status| DescriptorAnswer::of(status, quotas_refuse));
         Self {
             code: Ok(decision.code),
             message,
-            descriptors: decision.statuses.iter().map(DescriptorAnswer::of).collect(),
+            descriptors: descriptors.collect(),
             described: described_position(decision),
             retry_after_seconds: retry_after(decision),
             checks: Vec::new(),
@@ -158,12 +164,13 @@ fn reservation(code: Option<Code>, outcomes: &[Option<Outcome>]) -> ReservationO
 // === impl DescriptorAnswer ===
 
 impl DescriptorAnswer {
-    fn of(status: &Status<'_>) -> Self {
+    fn of(status: &Status<'_>, quotas_refuse: bool) -> Self {
         Self {
             code: status.code,
             remaining: status.remaining,
             until_reset_us: status.until_reset_us,
             check: status.check_index,
+            refuses: !status.quota || quotas_refuse,
         }
     }
 }

@@ -179,8 +179,8 @@ impl RuleLabelSets {
                 overflowed.inc();
                 return (domain, Arc::clone(&self.overflow));
             }
-            let texts = [cut(&domain), OVERRIDE, ""];
-            let limit = texts.map(|text| reload.text(text));
+            let shown = label(&domain);
+            let limit = [&shown, OVERRIDE, ""].map(|text| reload.text(text));
             let (counters, _) = self.get_or_add(&limit, None, false, &mut reload);
             (domain, counters)
         });
@@ -239,7 +239,8 @@ impl RuleLabelSets {
         let path = std::iter::once(&*rule.domain).chain(levels.iter().map(String::as_str));
         let path: Vec<_> = path.map(cut).collect();
         let text = limit_text(rule);
-        let texts = [cut(&rule.domain), &path.join("."), cut(&text)];
+        let (domain, path) = (label(&rule.domain), path.join("."));
+        let texts = [&domain, &path, cut(&text)];
         let first = texts.map(|text| reload.text(text));
         let number = reload.numbers.entry(first.clone()).or_default();
         let mut labels = first;

@@ -51,7 +51,7 @@ label_values! {
         /// They were over the limit, which did not refuse them: it is in shadow mode, or a quota
         /// beside one with hits left.
         WouldRefuse = "would_refuse",
-        /// The limit let them pass, and another limit refused the request.
+        /// The limit let them pass, and the request was refused or had no answer.
         Overruled = "overruled",
         /// They were charged after the work, when no limit refuses.
         Charged = "charged",
@@ -114,7 +114,7 @@ pub(super) struct Series {
 
 const RULES: LabelValues = LabelValues::Bounded("domain and path; 10,000 rules, and `overflow`");
 
-const LIMITS: LabelValues = LabelValues::Bounded("its name, else its window; see below");
+const LIMITS: LabelValues = LabelValues::Bounded("its name, else its window");
 
 const OUTCOMES: LabelValues = LabelValues::OneOf(&HitOutcome::NAMES);
 
@@ -126,7 +126,7 @@ metrics! {
     struct HitMetrics {
         /// Hits by limit, by what became of them: admitted; refused by this limit; would_refuse,
         /// over a limit in shadow mode or a quota beside one with hits left; overruled, within this
-        /// limit where another one refused the request; charged after the work; returned.
+        /// limit where the request was refused or had no answer; charged after the work; returned.
         CollectedCounters "tollgate_limit_hits_total"
             [domain: DOMAINS, rule: RULES, limit: LIMITS, outcome: OUTCOMES] as "" => by_limit;
 

@@ -70,8 +70,7 @@ impl Tally {
         }
         for (position, check) in answer.checks.iter().enumerate() {
             let order = decided.orders.get(position).copied();
-            let refused = answer.code == Ok(Code::OverLimit);
-            self.count_check(decided, check, refused, order.unwrap_or_default(), rules);
+            self.count_check(decided, answer, check, order.unwrap_or_default(), rules);
             if let Some(outcome) = &check.outcome
                 && let Some(counts) = self.rules.get_mut(&check.rule)
             {
@@ -80,12 +79,12 @@ impl Tally {
         }
     }
 
-    /// Counts a check of a request that was refused or not.
+    /// Counts a check of the request with this answer.
     fn count_check(
         &mut self,
         decided: &Decided,
+        answer: &Answer,
         check: &CheckAnswer,
-        refused: bool,
         order: u64,
         rules: &RuleSet,
     ) {
@@ -96,10 +95,12 @@ impl Tally {
         let row = &mut counts.row;
         let rule = check.rule.and_then(|index| rules.rules().get(index));
         let enforced = !rule.is_some_and(|rule| rule.shadow_mode);
-        let count = match (outcome.allowed, refused) {
-            (true, false) => &mut row.admitted,
-            (true, true) => &mut row.overruled,
-            (false, true) if enforced => &mut row.refused,
+        let answered = answer.descriptors.get(check.descriptor);
+        let refuses = answered.is_none_or(|answered| answered.refuses);
+        let count = match (outcome.allowed, &answer.code) {
+            (true, Ok(Code::Ok)) => &mut row.admitted,
+            (true, _) => &mut row.overruled,
+            (false, Ok(Code::OverLimit)) if enforced && refuses => &mut row.refused,
             (false, _) => &mut row.would_refuse,
         };
         *count = count.saturating_add(1);
