@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -214,7 +215,7 @@ func (o *options) validate(domain string) error {
 	}
 	for _, address := range o.addresses {
 		if !isAddress(address) {
-			return invalid(`address "%s" is invalid; write host:port, such as localhost:8081`, address)
+			return invalid(`address "%s" is invalid; write host:port, such as localhost:8081`, masked(address))
 		}
 	}
 	return nil
@@ -222,6 +223,14 @@ func (o *options) validate(domain string) error {
 
 // addressForm is host:port. Its groups are an IPv6 address and the port.
 var addressForm = regexp.MustCompile(`^(?:\[([0-9A-Fa-f:.]+)\]|[0-9A-Za-z._-]+):([0-9]{1,5})$`)
+
+// masked hides what is before the last @, which may be a password.
+func masked(address string) string {
+	if at := strings.LastIndexByte(address, '@'); at >= 0 {
+		return "***" + address[at:]
+	}
+	return address
+}
 
 func isAddress(text string) bool {
 	found := addressForm.FindStringSubmatch(text)

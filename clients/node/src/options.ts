@@ -147,7 +147,9 @@ function resolveAddresses(addresses: string | readonly string[]): readonly strin
   if (list.length === 0) throw new TypeError("addresses: expected at least one host:port");
   for (const address of list) {
     if (!isAddress(address)) {
-      throw new TypeError(`address "${address}" is invalid; write host:port, such as localhost:8081`);
+      // What is before the last @ may be a password.
+      const masked = address.replace(/^.*@/s, "***@");
+      throw new TypeError(`address "${masked}" is invalid; write host:port, such as localhost:8081`);
     }
   }
   return list;

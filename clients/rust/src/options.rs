@@ -231,8 +231,13 @@ impl ClientBuilder {
 fn authority(text: &str) -> Result<Authority, Error> {
     let authority = is_address(text).then(|| text.parse().ok()).flatten();
     authority.ok_or_else(|| {
+        // What is before the last @ may be a password.
+        let masked = match text.rsplit_once('@') {
+            Some((_, host)) => format!("***@{host}"),
+            None => text.to_owned(),
+        };
         Error::argument(format!(
-            "address \"{text}\" is invalid; write host:port, such as localhost:8081"
+            "address \"{masked}\" is invalid; write host:port, such as localhost:8081"
         ))
     })
 }
@@ -250,6 +255,6 @@ fn is_address(text: &str) -> bool {
         Some(ipv6) => ipv6.parse::<Ipv6Addr>().is_ok(),
         None => !host.is_empty() && host.bytes().all(of_name),
     };
-    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit());
     host && digits && port.parse().is_ok_and(|port: u16| port > 0)
 }

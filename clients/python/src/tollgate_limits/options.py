@@ -123,8 +123,10 @@ class Options:
             raise ValueError("set at least one address")
         for address in self.addresses:
             if not _is_address(address):
+                # What is before the last @ may be a password.
+                masked = re.sub(r"(?s)\A.*@", "***@", address)
                 raise ValueError(
-                    f'address "{address}" is invalid; write host:port, such as localhost:8081'
+                    f'address "{masked}" is invalid; write host:port, such as localhost:8081'
                 )
         if self.domain == "":
             raise ValueError("domain must not be empty")

@@ -13,6 +13,7 @@ import io.grpc.netty.shaded.io.netty.channel.EventLoopGroup;
 import io.grpc.netty.shaded.io.netty.channel.nio.NioEventLoopGroup;
 import io.grpc.netty.shaded.io.netty.channel.socket.nio.NioSocketChannel;
 import java.io.IOException;
+import java.net.InetSocketAddress;
 import java.net.URI;
 import java.net.URISyntaxException;
 import java.time.Duration;
@@ -27,6 +28,8 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /** gRPC channels to the addresses of a client, and the threads that serve them. */
 final class Connections implements AutoCloseable {
@@ -35,6 +38,9 @@ final class Connections implements AutoCloseable {
 
   private static final long CLOSE_SECONDS = 2;
   private static final long RESOLVER_IDLE_SECONDS = 5;
+
+  private static final Pattern ADDRESS =
+      Pattern.compile("(?<host>\\[[0-9A-Fa-f:.]+\\]|[0-9A-Za-z._-]+):(?<port>[0-9]{1,5})");
 
   private final List<Endpoint> endpoints = new ArrayList<>();
   private final AtomicInteger next = new AtomicInteger();
@@ -114,9 +120,8 @@ final class Connections implements AutoCloseable {
       Duration keepaliveTime,
       Duration keepaliveTimeout,
       boolean httpProxy) {
-    URI parsed = parse(address);
     NettyChannelBuilder builder =
-        NettyChannelBuilder.forAddress(parsed.getHost(), parsed.getPort(), credentials)
+        target(parse(address), credentials)
             .eventLoopGroup(eventLoop)
             .channelType(NioSocketChannel.class)
             .directExecutor()
@@ -136,27 +141,40 @@ final class Connections implements AutoCloseable {
     return builder.build();
   }
 
-  /** Parses {@code host:port}, with an IPv6 address in brackets. */
-  static URI parse(String address) {
-    try {
-      URI parsed = new URI("grpc://" + address);
-      if (parsed.getHost() != null
-          && parsed.getPort() > 0
-          && parsed.getPort() < 65_536
-          && parsed.getUserInfo() == null
-          && !parsed.getHost().contains("%")
-          && address.equals(parsed.getRawAuthority())) {
-        return parsed;
-      }
-    } catch (URISyntaxException error) {
-      throw invalid(address, error);
+  @SuppressWarnings("deprecation") // The other way is a resolver for the whole program.
+  private static NettyChannelBuilder target(
+      InetSocketAddress address, ChannelCredentials credentials) {
+    String host = address.getHostString();
+    int port = address.getPort();
+    if (isUriHost(host)) {
+      return NettyChannelBuilder.forAddress(host, port, credentials);
     }
-    throw invalid(address, null);
+    return NettyChannelBuilder.forTarget(HostResolver.SCHEME + ":///", credentials)
+        .nameResolverFactory(HostResolver.provider(host, port));
   }
 
-  private static IllegalArgumentException invalid(String address, URISyntaxException cause) {
-    return new IllegalArgumentException(
-        "address \"" + address + "\" is invalid; write host:port, such as localhost:8081", cause);
+  /** Parses {@code host:port}, with an IPv6 address in brackets. */
+  static InetSocketAddress parse(String address) {
+    Matcher form = ADDRESS.matcher(address);
+    if (form.matches()) {
+      String host = form.group("host");
+      int port = Integer.parseInt(form.group("port"));
+      if (port > 0 && port < 65_536 && (!host.startsWith("[") || isUriHost(host))) {
+        return InetSocketAddress.createUnresolved(host, port);
+      }
+    }
+    // What is before the last @ may be a password.
+    String masked = address.replaceFirst("(?s)^.*@", "***@");
+    throw new IllegalArgumentException(
+        "address \"" + masked + "\" is invalid; write host:port, such as localhost:8081");
+  }
+
+  private static boolean isUriHost(String host) {
+    try {
+      return new URI("grpc://" + host).getHost() != null;
+    } catch (URISyntaxException error) {
+      return false;
+    }
   }
 
   private static ChannelCredentials credentials(TlsOptions tls) throws IOException {

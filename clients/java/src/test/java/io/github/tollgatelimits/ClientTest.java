@@ -66,6 +66,20 @@ class ClientTest {
   }
 
   @Test
+  void aNameThatIsNoHostOfAUriIsResolved() {
+    // Resolves to 127.0.0.1. The URI class has no host for it, as for a name with an underscore.
+    String address = server.address().replaceFirst("^[^:]*", "127.1");
+    server.answer(received -> OK);
+    try (TollgateClient client = client().addresses(address).build()) {
+      assertEquals(Source.SERVER, client.check(USER).source());
+    }
+    try (TollgateClient client = client().addresses("no_such_host.invalid:8081").build()) {
+      TollgateException error = client.check(USER).error().orElseThrow();
+      assertEquals(Status.Code.UNAVAILABLE, error.code());
+    }
+  }
+
+  @Test
   void theDenialCacheIsBounded() {
     DenialCache cache = new DenialCache(1_000, clock::get);
     Decision refused = TollgateProtocol.decision(REFUSED);
