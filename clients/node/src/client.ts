@@ -258,7 +258,7 @@ export class Client {
   }
 
   #onError(call: CheckCall, error: CallError): Verdict {
-    this.#failures.decided(error);
+    if (!this.#closed) this.#failures.decided(error);
     const source = this.#options.onError;
     if (source !== "local") return { allowed: source === "allow", source, limits: [], error };
     const tokens = Math.max(0, ...effectiveHits(call.descriptors, call.hits));

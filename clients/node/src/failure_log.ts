@@ -25,6 +25,10 @@ export class FailureLog {
     const fields = `addresses=${addresses.join(",")} on_error=${onError} decisions=${String(this.#decisions)}`;
     this.#decisions = 0;
     this.#warnedAt = now;
-    logger.warn(`tollgate: no answer from the service: ${fields} error=${error.message}`);
+    try {
+      logger.warn(`tollgate: no answer from the service: ${fields} error=${error.message}`);
+    } catch {
+      // A logger that fails does not fail the check.
+    }
   }
 }

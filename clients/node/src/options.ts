@@ -137,7 +137,7 @@ export function resolveOptions(options: ClientOptions): ResolvedOptions {
     denialCacheEntries: within("denialCacheEntries", options.denialCacheEntries ?? 10_000, 0, 2 ** 24),
     batching: options.batching ?? false,
     httpProxy: options.httpProxy ?? false,
-    logger: options.logger ?? console,
+    logger: resolveLogger(options.logger ?? console),
     clock: options.clock ?? (() => performance.now()),
   };
 }
@@ -167,6 +167,11 @@ function resolveTls(tls: TlsOptions): TlsOptions {
     throw new TypeError("tls: set cert and key together");
   }
   return tls;
+}
+
+function resolveLogger(logger: Logger): Logger {
+  if (typeof (logger as Partial<Logger>).warn !== "function") throw new TypeError("logger: expected a method warn");
+  return logger;
 }
 
 function oneOf<T extends string>(name: string, value: T, values: readonly T[]): T {

@@ -100,6 +100,27 @@ for (const batching of [false, true]) {
       { batching },
     ));
 
+  test(`a check that close ends logs nothing, ${mode}`, async () => {
+    const warnings: string[] = [];
+    await scripted(
+      async (server, client) => {
+        const called = new Promise<void>((resolve) => {
+          server.script = () => {
+            resolve();
+            return { hang: true };
+          };
+        });
+        const check = client.check(ANN);
+        await called;
+        client.close();
+        server.stop();
+        assert.notEqual((await check).error, undefined);
+      },
+      { batching, logger: { warn: (message: string) => warnings.push(message) } },
+    );
+    assert.deepEqual(warnings, []);
+  });
+
   test(`close leaves nothing behind: the process ends by itself, ${mode}`, () =>
     scripted(async (server) => {
       // The clock of the client stands for hours, and the keepalive of its connection for seconds.
@@ -242,6 +263,23 @@ test("options that can never be right fail", () => {
   assert.throws(() => new Client({ protocol: "http" as never }), TypeError);
   assert.throws(() => new Client({ tls: { cert: "only" } }), TypeError);
   new Client({ addresses: ["[::1]:8081", "host.example:1"] }).close();
+});
+
+test("a logger has a method warn, and its failure does not fail a check", async () => {
+  assert.throws(() => new Client({ logger: { info: () => undefined } as never }), /logger: expected a method warn/);
+  let logged = 0;
+  const warn = (): void => {
+    logged += 1;
+    throw new Error("the disk is full");
+  };
+  await scripted(
+    async (server, client) => {
+      server.script = () => ({ error: "UNAVAILABLE" });
+      assert.equal((await client.check(ANN)).source, "allow");
+    },
+    { logger: { warn } },
+  );
+  assert.equal(logged, 1);
 });
 
 test("the console gets the warning", async (context) => {

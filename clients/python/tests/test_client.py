@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -248,6 +249,51 @@ def test_close_lets_asyncio_calls_end() -> None:
 
     with ScriptedServer(answer) as server:
         asyncio.run(run(server))
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_check_that_close_ends_logs_nothing(
+    flavour: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ScriptedServer() as server, make_client(flavour, server.address, domain="edge") as client:
+
+        def answer(path: str, request: bytes, context: Any) -> bytes:
+            client._core.closed = True
+            context.abort(grpc.StatusCode.CANCELLED, "the end")
+            raise AssertionError
+
+        server.answer = answer
+        assert client.check(ANN).error is not None
+    assert caplog.records == []
+
+
+def test_ready_of_a_client_that_is_closed_meanwhile() -> None:
+    async def run() -> bool:
+        client = aio.Client("127.0.0.1:1", domain="edge")
+        ready = asyncio.ensure_future(client.ready(30))
+        await asyncio.sleep(0)
+        await client.close()
+        return await ready
+
+    assert asyncio.run(run()) is False
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_logger_that_fails_does_not_fail_a_check(flavour: str) -> None:
+    logged = []
+
+    def failing(record: logging.LogRecord) -> bool:
+        logged.append(record)
+        raise OSError("the disk is full")
+
+    logger = logging.getLogger("tollgate_limits")
+    logger.addFilter(failing)
+    try:
+        with make_client(flavour, "127.0.0.1:1", domain="edge", deadline=1) as client:
+            assert client.check(ANN).source == "allow"
+    finally:
+        logger.removeFilter(failing)
+    assert len(logged) == 1
 
 
 def test_an_unused_client_can_be_closed() -> None:

@@ -255,7 +255,8 @@ class Core:
                 again = False
 
     def _without_answer(self, call: wire.Call, error: NoAnswerError) -> Decision:
-        self._failures.decided(error, self._clock())
+        if not self.closed:
+            self._failures.decided(error, self._clock())
         on_error = self.options.on_error
         if on_error != "local":
             return Decision(allowed=on_error == "allow", source=on_error, error=error)

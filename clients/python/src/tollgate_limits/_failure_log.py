@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 
@@ -32,10 +33,11 @@ class FailureLog:
             ):
                 return
             decisions, self._decisions, self._warned = self._decisions, 0, now
-        _LOGGER.warning(
-            "no answer from the service: addresses=%s on_error=%s decisions=%d error=%s",
-            self._addresses,
-            self._on_error,
-            decisions,
-            error,
-        )
+        with contextlib.suppress(Exception):  # a filter of the logger may fail
+            _LOGGER.warning(
+                "no answer from the service: addresses=%s on_error=%s decisions=%d error=%s",
+                self._addresses,
+                self._on_error,
+                decisions,
+                error,
+            )

@@ -373,7 +373,7 @@ class _Channels:
         finally:
             for wait in waits:
                 wait.cancel()
-        return bool(connected)
+        return any(wait.exception() is None for wait in connected)
 
     def _open(self) -> list[_Channel]:
         self._channels = [

@@ -434,7 +434,9 @@ public final class TollgateClient implements AutoCloseable {
 
   private Decision withoutAnswer(
       String domain, List<Descriptor> descriptors, Long hits, TollgateException error) {
-    failures.decided(error);
+    if (!closed.get()) {
+      failures.decided(error);
+    }
     return switch (onError) {
       case ALLOW -> Decision.withoutAnswer(true, Source.ALLOW, Optional.empty(), error);
       case DENY -> Decision.withoutAnswer(false, Source.DENY, Optional.empty(), error);

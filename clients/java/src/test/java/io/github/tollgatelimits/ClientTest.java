@@ -13,8 +13,13 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -247,8 +252,48 @@ class ClientTest {
     TollgateClient client = client().onError(OnError.DENY).batching(batching).build();
     CompletableFuture<Decision> waiting = client.checkAsync(CheckRequest.of(USER));
     awaitCalls(1);
-    client.close();
-    assertEquals(Source.DENY, waiting.get().source());
+    List<String> warnings = new CopyOnWriteArrayList<>();
+    try (AutoCloseable logging = logging(record -> warnings.add(record.getMessage()))) {
+      client.close();
+      assertEquals(Source.DENY, waiting.get().source());
+    }
+    assertEquals(List.of(), warnings);
+  }
+
+  @Test
+  void aLoggerThatFailsDoesNotFailACheck() throws Exception {
+    server.answer(received -> Status.INTERNAL);
+    AtomicLong logged = new AtomicLong();
+    Consumer<LogRecord> failing =
+        record -> {
+          logged.incrementAndGet();
+          throw new IllegalStateException("the disk is full");
+        };
+    try (TollgateClient client = client().build();
+        AutoCloseable logging = logging(failing)) {
+      assertEquals(Source.ALLOW, client.check(USER).source());
+    }
+    assertEquals(1, logged.get());
+  }
+
+  /** Calls a function with what the client logs. */
+  private static AutoCloseable logging(Consumer<LogRecord> use) {
+    Logger logger = Logger.getLogger("io.github.tollgatelimits");
+    Handler handler =
+        new Handler() {
+          @Override
+          public void publish(LogRecord record) {
+            use.accept(record);
+          }
+
+          @Override
+          public void flush() {}
+
+          @Override
+          public void close() {}
+        };
+    logger.addHandler(handler);
+    return () -> logger.removeHandler(handler);
   }
 
   @Test
