@@ -84,7 +84,7 @@ def asgi_server(address: str, client_options: dict[str, Any], **options: Any) ->
 
 @contextmanager
 def fastapi_server(address: str, client_options: dict[str, Any], **options: Any) -> Iterator[int]:
-    """FastAPI with a dependency at one route, and a decorator at another. The value is its port."""
+    """FastAPI with a dependency at one route, and decorators at others. The value is its port."""
     client = aio.Client(address, domain="edge", deadline=5, **client_options)
     limit = RateLimit(client, **options)
 
@@ -103,6 +103,12 @@ def fastapi_server(address: str, client_options: dict[str, Any], **options: Any)
     @limit.route
     async def decorated(name: str, times: int = 1) -> str:
         return name * times
+
+    @app.get("/twice")
+    @limit.route
+    @limit.route
+    def twice(request: fastapi.Request) -> str:
+        return request.url.path
 
     @app.get("/free")
     async def free() -> str:
@@ -187,6 +193,8 @@ def test_fastapi_limits_single_routes(tollgate: Tollgate) -> None:
         status, headers, body = get("/decorated/ann?times=2")
         assert (status, body, headers["ratelimit-remaining"]) == (200, '"annann"', "3")
         assert get("/decorated/ann?times=many")[0] == 422
+        status, headers, body = get("/twice")
+        assert (status, body, headers["ratelimit-remaining"]) == (200, '"/twice"', "1")
         for _ in range(10):
             assert get("/free")[0] == 200
             get("/depends")

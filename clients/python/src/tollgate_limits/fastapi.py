@@ -3,8 +3,9 @@
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,10 +18,6 @@ from .model import Decision
 
 __all__ = ["RateLimit"]
 
-T = TypeVar("T")
-
-_REQUEST, _RESPONSE = "tollgate_request", "tollgate_response"
-
 
 class RateLimit:
     """Checks the requests of the routes that depend on it, and refuses those over a limit.
@@ -31,7 +28,7 @@ class RateLimit:
 
         @app.get("/search", dependencies=[Depends(limit)])
 
-    As a decorator of an `async` function, between the route and the function::
+    As a decorator, between the route and the function, which may have several::
 
         @app.get("/search")
         @limit.route
@@ -107,27 +104,43 @@ class RateLimit:
         response.headers.update(dict(self._answers.rate_limit_headers(decision)))
         return decision
 
-    def route(self, function: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
-        """Decorates the function of a route."""
-
-        @functools.wraps(function)
-        async def limited(*arguments: Any, **named: Any) -> T:
-            await self(named.pop(_REQUEST), named.pop(_RESPONSE))
-            return await function(*arguments, **named)
-
-        # FastAPI passes what the signature names. Its annotations are those of another module.
+    def route(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        """Decorates the function of a route. One without `async` runs in a thread."""
+        # Its annotations are those of another module.
         hints = get_type_hints(function, include_extras=True)
         signature = inspect.signature(function)
         parameters = [
             one.replace(annotation=hints.get(one.name, one.annotation))
             for one in signature.parameters.values()
         ]
-        kind = inspect.Parameter.KEYWORD_ONLY
+        # FastAPI passes what the signature names, and passes one request and one response only.
+        own = {kind: _parameter_of(kind, parameters) for kind in (Request, Response)}
+        names = {kind: own[kind] or f"tollgate_{kind.__name__.lower()}" for kind in own}
+        added = [kind for kind in own if own[kind] is None]
+        is_async = inspect.iscoroutinefunction(function)
+
+        @functools.wraps(function)
+        async def limited(*arguments: Any, **named: Any) -> Any:
+            await self(named[names[Request]], named[names[Response]])
+            for kind in added:
+                del named[names[kind]]
+            if is_async:
+                return await function(*arguments, **named)
+            return await run_in_threadpool(function, *arguments, **named)
+
         parameters += [
-            inspect.Parameter(_REQUEST, kind, annotation=Request),
-            inspect.Parameter(_RESPONSE, kind, annotation=Response),
+            inspect.Parameter(names[kind], inspect.Parameter.KEYWORD_ONLY, annotation=kind)
+            for kind in added
         ]
         returned = hints.get("return", signature.return_annotation)
         made = signature.replace(parameters=parameters, return_annotation=returned)
         limited.__signature__ = made  # type: ignore[attr-defined]
         return limited
+
+
+def _parameter_of(kind: type, parameters: Sequence[inspect.Parameter]) -> str | None:
+    """The name of the parameter of a type, such as that of another limit of the route."""
+    for one in parameters:
+        if isinstance(one.annotation, type) and issubclass(one.annotation, kind):
+            return one.name
+    return None
