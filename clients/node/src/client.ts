@@ -24,10 +24,10 @@ export interface CheckOptions {
   readonly signal?: AbortSignal;
 }
 
-const KNOWN_CALL: Record<keyof ReserveOptions, true> = {
-  domain: true,
-  hits: true,
-  signal: true,
+const KNOWN_CHECK: Record<keyof CheckOptions, true> = { domain: true, hits: true, signal: true };
+
+const KNOWN_RESERVE: Record<keyof ReserveOptions, true> = {
+  ...KNOWN_CHECK,
   reservation: true,
   expiresMs: true,
   onExpiry: true,
@@ -132,7 +132,7 @@ export class Client {
     const { reservation, expiresMs, onExpiry } = options;
     if (reservation !== undefined) validateId(reservation);
     if (expiresMs !== undefined) validateExpiry(expiresMs);
-    const call = { ...this.#checkCall(descriptors, options), reservation, expiresMs, onExpiry };
+    const call = { ...this.#checkCall(descriptors, options, KNOWN_RESERVE), reservation, expiresMs, onExpiry };
     const traced = this.#telemetry.start("reserve", call.domain);
     try {
       const limits = this.#limits(options.signal);
@@ -199,9 +199,13 @@ export class Client {
   }
 
   /** The call, checked for mistakes. */
-  #checkCall(descriptors: readonly DescriptorLike[], options: CheckOptions): CheckCall {
+  #checkCall(
+    descriptors: readonly DescriptorLike[],
+    options: CheckOptions,
+    known: Record<string, true> = KNOWN_CHECK,
+  ): CheckCall {
     if (this.#closed) throw new ClosedError();
-    requireKnown("options", options, KNOWN_CALL);
+    requireKnown("options", options, known);
     const domain = options.domain ?? this.#options.domain;
     if (domain === undefined || domain === "") {
       throw new TypeError("domain: set it in the options of the client or of the call");

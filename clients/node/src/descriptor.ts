@@ -1,3 +1,5 @@
+import { requireKnown } from "./known_options.js";
+
 /** A key and its value. */
 export type Entry = readonly [key: string, value: string];
 
@@ -28,9 +30,11 @@ export function toDescriptors(descriptors: readonly DescriptorLike[]): readonly 
 }
 
 function toDescriptor(descriptor: DescriptorLike): Descriptor {
-  if (typeof descriptor !== "object" || Array.isArray(descriptor)) {
+  // An iterable is an array of pairs or a Map.
+  if (typeof (descriptor as unknown) !== "object" || !(descriptor as unknown) || Symbol.iterator in descriptor) {
     throw new TypeError('descriptors: expected objects, such as { user: "ann" } or { entries: [["user", "ann"]] }');
   }
+  if (isDescriptor(descriptor)) requireKnown("descriptors", descriptor, { entries: true, hits: true });
   const made = isDescriptor(descriptor) ? descriptor : { entries: Object.entries(descriptor) };
   for (const entry of made.entries) {
     if (!Array.isArray(entry) || typeof entry[0] !== "string" || typeof entry[1] !== "string") {

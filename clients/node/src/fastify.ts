@@ -31,12 +31,18 @@ export function tollgate(
 ): void {
   const shared = tollgateHook(options);
   const own = new WeakMap<object, typeof shared>();
+  const hookOf = (route: RouteLimit | undefined): typeof shared | undefined => {
+    if (route === undefined) return shared;
+    if (route === false) return undefined;
+    if (typeof (route as unknown) !== "object") throw new TypeError("config.tollgate: expected false or options");
+    const hook = own.get(route) ?? tollgateHook({ ...options, ...route });
+    own.set(route, hook);
+    return hook;
+  };
+  // A wrong option fails the declaration of its route.
+  app.addHook("onRoute", ({ config }) => void hookOf(config?.tollgate));
   app.addHook("onRequest", async (request, reply) => {
-    const { tollgate: route } = request.routeOptions.config;
-    if (route === false) return;
-    const hook = route === undefined ? shared : (own.get(route) ?? tollgateHook({ ...options, ...route }));
-    if (route !== undefined) own.set(route, hook);
-    await hook(request, reply);
+    await hookOf(request.routeOptions.config.tollgate)?.(request, reply);
   });
   done();
 }

@@ -1,6 +1,7 @@
 import type { CallLimits } from "./connections.js";
 import type { Decision } from "./decision.js";
 import { type Descriptor, validateHits } from "./descriptor.js";
+import { requireKnown } from "./known_options.js";
 import type { ReservationProtocol, ReserveAnswer, Settlement } from "./protocol.js";
 
 const ID_BYTES_MAX = 256;
@@ -107,6 +108,7 @@ export class Reservation implements AsyncDisposable {
       limits: CallLimits,
     ) => Promise<Settlement>,
   ): Promise<Settlement> {
+    requireKnown("options", options, { signal: true });
     const { id } = this;
     if (id === undefined) return NOTHING_SETTLED;
     return this.#settler(

@@ -253,7 +253,18 @@ test("an unknown option is refused, wherever it is", async () => {
   refused(limited({ skipPath: ["/healthz"] }), /^options: unknown option skipPath/);
   const entry = { key: "user", header: "x-user", fallback: "nobody" };
   refused(limited({ descriptors: [[entry]] }), /^descriptors: the entry user: unknown option fallback/);
+  refused(limited({ headers: ["policy"] }), /^headers: expected any of ratelimit, /);
   await assert.rejects(client.check(ANN, { hit: 5 } as object), /^TypeError: options: unknown option hit;/);
+  await assert.rejects(client.peek(ANN, { expiresMs: 5 } as object), /^TypeError: options: unknown option expiresMs;/);
+  const wrong = [{ entries: [["user", "ann"]], hit: 5 }, new Map([["user", "ann"]]), null];
+  for (const one of wrong) await assert.rejects(client.check([one as never]), /^TypeError: descriptors: /);
+  await scripted(async (_server, reserving) => {
+    const reservation = await reserving.reserve(ANN);
+    const options = { hits: 5 } as object;
+    await assert.rejects(reservation.commit(1, options), /unknown option hits/);
+    await assert.rejects(reservation.release(options), /unknown option hits/);
+    await assert.rejects(reservation.extend(1, options), /unknown option hits/);
+  });
 });
 
 test("options that can never be right fail", () => {

@@ -1,7 +1,7 @@
 import type { Decision } from "../decision.js";
 import type { Descriptor, Entry } from "../descriptor.js";
 import { requireKnown } from "../known_options.js";
-import type { DescriptorEntry, DescriptorSpec, LimitOptions } from "./options.js";
+import type { DescriptorEntry, DescriptorSpec, LimitOptions, RateLimitHeaders } from "./options.js";
 import { PathTemplates } from "./path_template.js";
 import { RemoteAddress } from "./remote_address.js";
 
@@ -42,6 +42,8 @@ const KNOWN: Record<keyof LimitOptions<unknown>, true> = {
   onDecision: true,
 };
 
+const STYLES: readonly RateLimitHeaders[] = ["ratelimit", "x-ratelimit", "ratelimit-policy"];
+
 const KNOWN_ENTRY = {
   key: true,
   default: true,
@@ -63,6 +65,9 @@ export class Limiter<R> {
   /** Throws if an option cannot be right. */
   constructor(options: LimitOptions<R>) {
     requireKnown("options", options, KNOWN);
+    for (const style of options.headers ?? []) {
+      if (!STYLES.includes(style)) throw new TypeError(`headers: expected any of ${STYLES.join(", ")}, got ${style}`);
+    }
     this.#options = options;
     this.#skipPaths = new PathTemplates(options.skipPaths ?? []);
     const remote = new RemoteAddress(options.trustedProxies ?? []);
