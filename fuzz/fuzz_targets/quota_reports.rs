@@ -1,8 +1,8 @@
 //! Any bytes as what proxies report, while streams, rules and time change: nothing panics, and what
 //! is in force of a bucket never exceeds its limit.
 //!
-//! `make fuzz` runs it for a minute. The same corpus is mutated in `crates/engine/src/quota/report_fuzz.rs`
-//! by every `make test`.
+//! `make fuzz` runs it for a minute. Every `make test` mutates the corpus as well
+//! (`crates/engine/src/quota/report_fuzz.rs`).
 //!
 //! What it deliberately does not do: gRPC (`tests/service`), leases of replicas
 //! (`crates/engine/src/quota/simulation`).

@@ -1,8 +1,8 @@
 //! Any bytes as a message: the gRPC server's own reader and prost agree on what it says, or the
 //! reader leaves it to prost.
 //!
-//! `make fuzz` runs it for a minute. The same corpus is mutated in `crates/engine/src/pipeline/agreement.rs` by
-//! every `make test`.
+//! `make fuzz` runs it for a minute. Every `make test` mutates the corpus as well
+//! (`crates/engine/src/pipeline/agreement.rs`).
 //!
 //! What it deliberately does not do: frames of gRPC (`tests/service/grpc`).
 #![no_main]

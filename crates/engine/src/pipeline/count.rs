@@ -21,9 +21,8 @@ impl Pipeline {
         })
     }
 
-    /// Adds each decided check to the counts of its limit. Without a code the request had no answer.
-    /// `request` is read only where
-    /// [`Pipeline::labels_need_request`].
+    /// Adds each decided check to the counts of its limit. Without a code the request had no
+    /// answer. `request` is read only where [`Pipeline::labels_need_request`].
     pub(super) fn count_outcomes(
         &self,
         rules: &Generation,
