@@ -4,6 +4,7 @@
 //! starts connecting where a connection is missing, and waits only if none is connected.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,8 +18,9 @@ use http_body_util::combinators::MapErr;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tonic::body::Body;
@@ -72,7 +74,7 @@ struct Shared {
     closed: AtomicBool,
 }
 
-/// The connection of one address.
+/// The connection of one address. It is connected once the server sent its first HTTP/2 frame.
 #[derive(Default)]
 struct Slot {
     state: SlotState,
@@ -341,20 +343,26 @@ async fn connect(
             .map_err(|error| failed(&error))?;
         return handshake(options, stream)
             .await
-            .map_err(|error| failed(&error));
+            .map_err(|error| failed(&*error));
     }
     handshake(options, stream)
         .await
-        .map_err(|error| failed(&error))
+        .map_err(|error| failed(&*error))
 }
 
 async fn handshake<S>(
     options: &ConnectOptions,
     stream: S,
-) -> Result<(SendRequest<Body>, AbortHandle), hyper::Error>
+) -> Result<(SendRequest<Body>, AbortHandle), Box<dyn std::error::Error + Send + Sync>>
 where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let (confirmation, confirmed) = oneshot::channel();
+    let stream = SettingsWatch {
+        stream,
+        received: 0,
+        confirmation: Some(confirmation),
+    };
     let (connection, driver) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(options.keepalive_interval)
@@ -362,11 +370,86 @@ where
         .keep_alive_while_idle(false)
         .handshake(TokioIo::new(stream))
         .await?;
+    let mut driver = Box::pin(driver);
+    // hyper has a connection before the server sent anything.
+    tokio::select! {
+        Ok(()) = confirmed => {}
+        ended = &mut driver => {
+            ended?;
+            return Err("the server closed the connection".into());
+        }
+    }
     let driver = tokio::spawn(async move {
         // Calls see the error themselves.
         let _ended = driver.await;
     });
     Ok((connection, driver.abort_handle()))
+}
+
+/// A stream that confirms that its peer speaks HTTP/2: the first frame of a server is SETTINGS.
+struct SettingsWatch<S> {
+    stream: S,
+    /// Bytes received until the confirmation.
+    received: usize,
+    confirmation: Option<oneshot::Sender<()>>,
+}
+
+/// Position and value of the type of a SETTINGS frame in its header.
+const SETTINGS_TYPE: (usize, u8) = (3, 4);
+
+impl<S: AsyncRead + Unpin> AsyncRead for SettingsWatch<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.confirmation.is_none() {
+            return result;
+        }
+        let read = buffer.filled().get(before..).unwrap_or_default();
+        let (position, settings) = SETTINGS_TYPE;
+        if let Some(found) = position
+            .checked_sub(self.received)
+            .and_then(|at| read.get(at))
+            && let Some(confirmation) = self.confirmation.take_if(|_| *found == settings)
+        {
+            let _gone = confirmation.send(());
+        }
+        self.received = self.received.saturating_add(read.len());
+        result
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for SettingsWatch<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 /// The gRPC status of a connection error, as gRPC maps the error codes of HTTP/2.
