@@ -19,7 +19,6 @@ import java.net.URISyntaxException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -46,6 +45,8 @@ final class Connections implements AutoCloseable {
   private final AtomicInteger next = new AtomicInteger();
   private final EventLoopGroup eventLoop;
   private final ExecutorService resolver;
+  private final Object stateChange = new Object();
+  private volatile boolean closed;
   private volatile Thread eventLoopThread;
 
   private static final class Endpoint {
@@ -104,7 +105,7 @@ final class Connections implements AutoCloseable {
           ? unchecked
           : new IllegalArgumentException("cannot read TLS files: " + error.getMessage(), error);
     }
-    endpoints.forEach(endpoint -> endpoint.channel.getState(true));
+    endpoints.forEach(endpoint -> watch(endpoint.channel, endpoint.channel.getState(true)));
   }
 
   private static Thread daemon(Runnable task, String name) {
@@ -239,24 +240,42 @@ final class Connections implements AutoCloseable {
     return eventLoop.schedule(task, nanos, TimeUnit.NANOSECONDS);
   }
 
-  /** Waits until one of the addresses is connected. */
+  /** Waits until one of the addresses is connected. Connects again without gRPC's backoff. */
   boolean ready(Duration timeout) throws InterruptedException {
-    CountDownLatch connected = new CountDownLatch(1);
-    endpoints.forEach(endpoint -> watch(endpoint, connected));
-    return connected.await(timeout.toNanos(), TimeUnit.NANOSECONDS);
+    long started = System.nanoTime();
+    synchronized (stateChange) {
+      while (!pickReady()) {
+        long left = timeout.toNanos() - (System.nanoTime() - started);
+        if (left <= 0 || closed) {
+          return false;
+        }
+        TimeUnit.NANOSECONDS.timedWait(stateChange, Math.min(left, RECONNECT_NANOS));
+      }
+    }
+    return true;
   }
 
-  private static void watch(Endpoint endpoint, CountDownLatch connected) {
-    ConnectivityState state = endpoint.channel.getState(true);
-    if (state == ConnectivityState.READY) {
-      connected.countDown();
-    } else if (state != ConnectivityState.SHUTDOWN && connected.getCount() > 0) {
-      endpoint.channel.notifyWhenStateChanged(state, () -> watch(endpoint, connected));
+  private boolean pickReady() {
+    return pick(false).getState(false) == ConnectivityState.READY;
+  }
+
+  /** Reports each change of a channel's state to those who wait, until the channel is shut down. */
+  private void watch(ManagedChannel channel, ConnectivityState state) {
+    if (state != ConnectivityState.SHUTDOWN) {
+      channel.notifyWhenStateChanged(
+          state,
+          () -> {
+            synchronized (stateChange) {
+              stateChange.notifyAll();
+            }
+            watch(channel, channel.getState(false));
+          });
     }
   }
 
   @Override
   public void close() {
+    closed = true;
     endpoints.forEach(endpoint -> endpoint.channel.shutdownNow());
     resolver.shutdownNow();
     boolean interrupted = false;

@@ -9,6 +9,8 @@ import com.google.protobuf.Duration;
 import io.github.tollgatelimits.internal.v1.CheckResponse;
 import io.github.tollgatelimits.internal.v1.Verdict;
 import io.grpc.Status;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CancellationException;
@@ -81,6 +83,30 @@ class ClientTest {
     try (TollgateClient client = client().addresses("no_such_host.invalid:8081").build()) {
       TollgateException error = client.check(USER).error().orElseThrow();
       assertEquals(Status.Code.UNAVAILABLE, error.code());
+    }
+  }
+
+  @Test
+  void readyConnectsAgainWithoutTheBackoff() throws Exception {
+    try (ServerSocket listener = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+        TollgateClient client =
+            client().addresses("127.0.0.1:" + listener.getLocalPort()).build()) {
+      // With gRPC's backoff, ten attempts take more than a minute.
+      CompletableFuture<Boolean> ready =
+          CompletableFuture.supplyAsync(
+              () -> {
+                try {
+                  return client.ready(java.time.Duration.ofSeconds(30));
+                } catch (InterruptedException interrupted) {
+                  throw new IllegalStateException(interrupted);
+                }
+              });
+      for (int attempt = 0; attempt < 10; attempt++) {
+        listener.accept().close();
+        assertFalse(ready.isDone(), "attempt " + attempt);
+      }
+      client.close();
+      assertFalse(ready.get());
     }
   }
 
