@@ -151,6 +151,20 @@ class MiddlewareTest {
 
   @Test
   void springBootRefusesAnUnknownProperty() {
+    springBootRefuses("tollgate.address", "--tollgate.address=limits:8081");
+  }
+
+  @Test
+  void springBootRefusesAnUnknownSystemProperty() {
+    System.setProperty("tollgate.filter.shadw", "true");
+    try {
+      springBootRefuses("tollgate.filter.shadw", "--tollgate.deadline=5s");
+    } finally {
+      System.clearProperty("tollgate.filter.shadw");
+    }
+  }
+
+  private static void springBootRefuses(String name, String property) {
     Throwable refused =
         assertThrows(
             RuntimeException.class,
@@ -161,11 +175,11 @@ class MiddlewareTest {
                         "--spring.main.banner-mode=off",
                         "--logging.level.root=OFF",
                         "--tollgate.domain=edge",
-                        "--tollgate.address=limits:8081"));
+                        property));
     while (refused.getCause() != null) {
       refused = refused.getCause();
     }
-    assertTrue(refused.getMessage().contains("tollgate.address"), refused.getMessage());
+    assertTrue(refused.getMessage().contains(name), refused.getMessage());
   }
 
   @Test

@@ -16,9 +16,17 @@ import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean
 import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplication;
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
+import org.springframework.boot.context.properties.bind.BindHandler;
+import org.springframework.boot.context.properties.bind.Bindable;
+import org.springframework.boot.context.properties.bind.Binder;
+import org.springframework.boot.context.properties.bind.handler.NoUnboundElementsBindHandler;
+import org.springframework.boot.context.properties.source.ConfigurationPropertySource;
 import org.springframework.boot.web.servlet.FilterRegistrationBean;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.core.env.Environment;
+import org.springframework.core.env.PropertySource;
+import org.springframework.core.env.StandardEnvironment;
 
 /**
  * Configures a {@link TollgateClient} and a {@link TollgateFilter} if {@code tollgate.domain} is
@@ -31,8 +39,24 @@ import org.springframework.context.annotation.Configuration;
 @ConditionalOnProperty("tollgate.domain")
 @EnableConfigurationProperties(TollgateProperties.class)
 public class TollgateAutoConfiguration {
-  /** Creates the configuration. */
-  public TollgateAutoConfiguration() {}
+  /**
+   * Creates the configuration. Refuses system properties with unknown names, which Spring ignores.
+   * Variables of the environment stay ignored: Kubernetes sets {@code TOLLGATE_PORT} and others for
+   * a service of that name.
+   */
+  public TollgateAutoConfiguration(Environment environment) {
+    Binder.get(environment)
+        .bind(
+            "tollgate",
+            Bindable.of(TollgateProperties.class),
+            new NoUnboundElementsBindHandler(
+                BindHandler.DEFAULT, TollgateAutoConfiguration::isSystemProperties));
+  }
+
+  private static boolean isSystemProperties(ConfigurationPropertySource source) {
+    return source.getUnderlyingSource() instanceof PropertySource<?> properties
+        && properties.getName().equals(StandardEnvironment.SYSTEM_PROPERTIES_PROPERTY_SOURCE_NAME);
+  }
 
   /** Returns the client. Spring closes it. */
   @Bean(destroyMethod = "close")
