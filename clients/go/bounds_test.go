@@ -40,8 +40,8 @@ func TestLateResultsDoNotChangeTheBreaker(t *testing.T) {
 	b := breaker{maxFailures: 1, openTime: time.Second, clock: func() time.Duration { return now }}
 	early, _ := b.acquire()
 	late, _ := b.acquire()
-	b.end(early, outcomeFailed)
-	b.end(late, outcomeAnswered)
+	b.end(early, outcomeFailed, nil)
+	b.end(late, outcomeAnswered, nil)
 	if _, ok := b.acquire(); ok {
 		t.Error("an answer to an earlier call closed the breaker")
 	}
@@ -50,7 +50,7 @@ func TestLateResultsDoNotChangeTheBreaker(t *testing.T) {
 	if !ok || !probe.probe {
 		t.Fatal("the breaker lets no call through after its time")
 	}
-	b.end(probe, outcomeAbandoned)
+	b.end(probe, outcomeAbandoned, nil)
 	if _, ok := b.acquire(); !ok {
 		t.Error("an abandoned probe keeps its slot")
 	}

@@ -19,6 +19,8 @@ type breaker struct {
 	openedAt time.Duration
 	// period is the number of openings and closings. Results of an earlier period do not count.
 	period uint64
+	// cause is the failure that opened the breaker last.
+	cause *CallError
 }
 
 // permit is the right to make one call. Its holder ends it exactly once.
@@ -52,8 +54,8 @@ func (b *breaker) acquire() (permit, bool) {
 	return permit{period: b.period, probe: true}, true
 }
 
-// end records how the call of a permit ended.
-func (b *breaker) end(p permit, result outcome) {
+// end records how the call of a permit ended. The failure is that of outcomeFailed.
+func (b *breaker) end(p permit, result outcome, failure *CallError) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p.period != b.period {
@@ -74,8 +76,15 @@ func (b *breaker) end(p permit, result outcome) {
 		b.failures++
 		if p.probe || b.failures >= b.maxFailures {
 			b.open, b.probing = true, false
-			b.openedAt, b.failures = b.clock(), 0
+			b.openedAt, b.failures, b.cause = b.clock(), 0, failure
 			b.period++
 		}
 	}
+}
+
+// lastCause returns the failure that opened the breaker last.
+func (b *breaker) lastCause() *CallError {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cause
 }

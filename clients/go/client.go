@@ -178,7 +178,8 @@ func (c *Client) guarded(
 		return ErrBreakerOpen, nil
 	}
 	result := outcomeAbandoned
-	defer func() { c.breaker.end(permit, result) }()
+	var failed *CallError
+	defer func() { c.breaker.end(permit, result, failed) }()
 	var sent error
 	failure, err = c.deadlined(ctx, name, func(ctx context.Context) error {
 		sent = call(ctx)
@@ -191,7 +192,7 @@ func (c *Client) guarded(
 		return failure, nil
 	}
 	result = outcomeAnswered
-	if failed, ok := failure.(*CallError); ok && isServiceFailure(failed.Code) {
+	if failed, ok = failure.(*CallError); ok && isServiceFailure(failed.Code) {
 		result = outcomeFailed
 	}
 	return failure, nil
@@ -230,7 +231,11 @@ func sameDeadline(caller, limited context.Context) bool {
 func (c *Client) decideOnError(
 	ctx context.Context, domain string, descriptors []Descriptor, hits *int64, failure error,
 ) Decision {
-	c.failures.decided(ctx, failure)
+	cause, ok := failure.(*CallError)
+	if !ok { // the breaker stopped the call
+		cause = c.breaker.lastCause()
+	}
+	c.failures.decided(ctx, cause)
 	switch c.options.onError {
 	case OnErrorDeny:
 		return Decision{Source: SourceDeny, Err: failure}

@@ -294,8 +294,8 @@ func TestTheDefaultLoggerGetsTheWarning(t *testing.T) {
 	if _, err := client.Check(t.Context(), tollgate.CheckRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	want := `level=WARN msg="tollgate: no answer from the service" addresses=` + server.Address +
-		` on_error=allow decisions=1 error="tollgate: check failed: Unavailable: scripted"`
+	want := `level=WARN msg="no answer from tollgate" addresses=` + server.Address +
+		` on_error=allow decisions=1 error="UNAVAILABLE: scripted"`
 	if !strings.Contains(logged.String(), want) {
 		t.Errorf("%s, want %s", logged.String(), want)
 	}

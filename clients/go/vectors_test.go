@@ -678,14 +678,16 @@ func (l *warningLog) take(t *testing.T, address string) any {
 	}
 	fields := warnings[0]
 	if len(warnings) > 1 || fields["addresses"].String() != address ||
-		fields["message"].String() != "WARN tollgate: no answer from the service" {
+		fields["message"].String() != "WARN no answer from tollgate" {
 		t.Errorf("warnings %v, want one of %s", warnings, address)
 	}
-	failure, _ := fields["error"].Any().(error)
+	text := fields["error"].String()
+	name, _, _ := strings.Cut(text, ":")
 	return map[string]any{
 		"on_error":  fields["on_error"].String(),
 		"decisions": float64(fields["decisions"].Int64()),
-		"error":     failureName(failure),
+		"error":     name,
+		"text":      text,
 	}
 }
 
@@ -1042,7 +1044,8 @@ func replyOf(t *testing.T, reply map[string]any) testkit.Reply {
 		case "hang":
 			return testkit.Reply{Hang: true}
 		case "error":
-			return testkit.Reply{Code: statusCode(t, value.(string))}
+			return testkit.Reply{Code: statusCode(t, value.(string)), Text: text(reply["message"])}
+		case "message":
 		case "check":
 			return testkit.Reply{Message: &tollgatev1.CheckResponse{
 				Verdict: verdictOf(fields), Remaining: optional(fields["remaining"]),

@@ -1,10 +1,12 @@
+import type { CallError } from "./errors.js";
+
 /** Permission for one call. */
 export interface Permit {
   readonly period: number;
 }
 
-/** How a call ended: with an answer, with a failure of the service, or cancelled by the caller. */
-export type Outcome = "answer" | "failure" | "cancelled";
+/** How a call ended: with an answer, with this failure of the service, or cancelled by the caller. */
+export type Outcome = "answer" | "cancelled" | CallError;
 
 /**
  * A circuit breaker: it opens after failures in a row, and lets one call through after a time.
@@ -20,6 +22,7 @@ export class Breaker {
   #failures = 0;
   #openUntil = 0;
   #period = 0;
+  #cause: CallError | undefined;
 
   constructor(failuresMax: number, openMs: number, clock: () => number) {
     this.#failuresMax = failuresMax;
@@ -37,6 +40,11 @@ export class Breaker {
     return { period: this.#period };
   }
 
+  /** The failure that opened the breaker last. */
+  get cause(): CallError | undefined {
+    return this.#cause;
+  }
+
   /** Counts the outcome of a call. */
   record(permit: Permit, outcome: Outcome): void {
     if (permit.period !== this.#period) return;
@@ -51,6 +59,7 @@ export class Breaker {
       if (this.#state === "probing" || this.#failures >= this.#failuresMax) {
         this.#openUntil = this.#clock() + this.#openMs;
         this.#failures = 0;
+        this.#cause = outcome;
         this.#enter("open");
       }
     }

@@ -248,7 +248,7 @@ export class Client {
 
   #recordError(permit: Permit, error: unknown): void {
     if (!(error instanceof CallError)) this.#breaker.record(permit, "cancelled");
-    else this.#breaker.record(permit, isServiceFailure(error) ? "failure" : "answer");
+    else this.#breaker.record(permit, isServiceFailure(error) ? error : "answer");
   }
 
   /** The answer of the call; without one, what `onError` decides. */
@@ -262,7 +262,8 @@ export class Client {
   }
 
   #onError(call: CheckCall, error: CallError): Verdict {
-    if (!this.#closed) this.#failures.decided(error);
+    const cause = error.code === "BREAKER_OPEN" ? this.#breaker.cause : error;
+    if (!this.#closed && cause !== undefined) this.#failures.decided(cause);
     const source = this.#options.onError;
     if (source !== "local") return { allowed: source === "allow", source, limits: [], error };
     const tokens = Math.max(0, ...effectiveHits(call.descriptors, call.hits));

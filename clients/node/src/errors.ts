@@ -14,7 +14,7 @@ export class CallError extends Error {
 
   /** @internal */
   constructor(code: StatusName | "BREAKER_OPEN", message: string, options?: ErrorOptions) {
-    super(`${code}: ${message}`, options);
+    super(message === "" ? code : `${code}: ${message}`, options);
     this.code = code;
   }
 }

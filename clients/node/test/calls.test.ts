@@ -299,7 +299,7 @@ test("the console gets the warning", async (context) => {
     server.script = () => ({ error: "UNAVAILABLE" });
     await client.check(ANN);
     await client.check(ANN);
-    const expected = `tollgate: no answer from the service: addresses=${server.address} on_error=allow decisions=1 error=UNAVAILABLE: scripted`;
+    const expected = `no answer from tollgate: addresses=${server.address} on_error=allow decisions=1 error=UNAVAILABLE: scripted`;
     assert.deepEqual(
       warn.mock.calls.map((call) => call.arguments),
       [[expected]],

@@ -24,6 +24,7 @@ from tollgate_limits import (
     Descriptor,
     Keepalive,
     LocalBucket,
+    ServiceError,
     Tls,
     aio,
 )
@@ -127,12 +128,13 @@ def test_one_call_probes_a_half_open_breaker(flavour: str) -> None:
 def test_late_results_do_not_change_an_open_breaker() -> None:
     breaker = Breaker(BreakerOptions(1, 1.0))
     late, early = breaker.enter(0), breaker.enter(0)
-    breaker.failed(early, 0)
+    failure = ServiceError("UNAVAILABLE", "scripted")
+    breaker.failed(early, 0, failure)
     breaker.succeeded(late)
     with pytest.raises(Exception, match="breaker is open"):
         breaker.enter(999_999_999)
     probe = breaker.enter(1_000_000_000)
-    breaker.failed(late, 1_000_000_000)
+    breaker.failed(late, 1_000_000_000, failure)
     with pytest.raises(Exception, match="breaker is open"):
         breaker.enter(1_000_000_000)
     breaker.succeeded(probe)

@@ -229,7 +229,8 @@ class Script:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the step expects no such call")
         answer = self._answers.pop(0)
         if "error" in answer:
-            context.abort(grpc.StatusCode[answer["error"]], "as the step says")
+            message = answer.get("message", "as the step says")
+            context.abort(grpc.StatusCode[answer["error"]], message)
         if answer.get("hang"):
             return self._server.hang(path, request, context)
         [(kind, fields)] = answer.items()
@@ -444,14 +445,15 @@ def take_warning(log: pytest.LogCaptureFixture, address: str) -> dict[str, Any] 
     [record] = records
     assert record.levelno == logging.WARNING
     assert isinstance(record.args, tuple)
-    addresses, on_error, decisions, error = record.args
+    addresses, on_error, decisions, text = record.args
     assert addresses == address
     assert record.getMessage() == (
-        f"no answer from the service: addresses={address} on_error={on_error} "
-        f"decisions={decisions} error={error}"
+        f"no answer from tollgate: addresses={address} on_error={on_error} "
+        f"decisions={decisions} error={text}"
     )
-    assert isinstance(error, NoAnswerError)
-    return {"on_error": on_error, "decisions": decisions, "error": error.status}
+    assert isinstance(text, str)
+    status = text.partition(":")[0]
+    return {"on_error": on_error, "decisions": decisions, "error": status, "text": text}
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)

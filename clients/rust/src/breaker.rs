@@ -3,7 +3,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tonic::Code;
+use tonic::{Code, Status};
+
+use crate::Error;
 
 /// When the circuit breaker opens, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +37,8 @@ struct State {
     phase: Phase,
     /// Changes with each opening and closing: calls from before it do not count.
     period: u64,
+    /// The failure that opened the breaker last.
+    cause: Option<Error>,
 }
 
 #[derive(Debug)]
@@ -70,6 +74,7 @@ impl Breaker {
         let state = State {
             phase: Phase::Closed { failures: 0 },
             period: 0,
+            cause: None,
         };
         Self {
             options,
@@ -96,40 +101,41 @@ impl Breaker {
         })
     }
 
+    /// The failure that opened the breaker last.
+    pub(crate) fn cause(&self) -> Option<Error> {
+        self.lock().cause.clone()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Permit<'_> {
-    /// Records the result of the call.
-    pub(crate) fn record(mut self, failed: bool, now: Duration) {
+    /// Records the result of the call: an answer, or a failure of the service.
+    pub(crate) fn record(mut self, failure: Option<&Status>, now: Duration) {
         self.recorded = true;
         let mut state = self.breaker.lock();
         if state.period != self.period {
             return;
         }
         let options = self.breaker.options;
-        match (&mut state.phase, failed) {
-            (Phase::Closed { failures }, true) => {
+        match (&mut state.phase, failure) {
+            (Phase::Closed { failures }, Some(_)) if *failures + 1 < options.failures => {
                 *failures += 1;
-                if *failures < options.failures {
-                    return;
-                }
+                return;
+            }
+            (Phase::Closed { failures }, None) => {
+                *failures = 0;
+                return;
+            }
+            (_, Some(failure)) => {
+                state.cause = Some(failure.clone().into());
                 state.phase = Phase::Open {
                     until: now.saturating_add(options.open_for),
                 };
             }
-            (Phase::Closed { failures }, false) => {
-                *failures = 0;
-                return;
-            }
-            (_, true) => {
-                state.phase = Phase::Open {
-                    until: now.saturating_add(options.open_for),
-                }
-            }
-            (_, false) => state.phase = Phase::Closed { failures: 0 },
+            (_, None) => state.phase = Phase::Closed { failures: 0 },
         }
         state.period += 1;
     }

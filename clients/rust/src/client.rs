@@ -355,18 +355,20 @@ impl Inner {
         if result.is_err() {
             self.require_open()?; // the end of the connection is no failure of the service
         }
-        let failed = match &result {
-            Ok(_) => false,
+        let failure = match &result {
+            Ok(_) => None,
             Err(CallError::QueueFull) => return Ok(result?), // the permit ends without a result
-            Err(CallError::Status(status)) => is_failure(status.code()),
+            Err(CallError::Status(status)) => Some(status).filter(|it| is_failure(it.code())),
         };
-        permit.record(failed, clock.now());
+        permit.record(failure, clock.now());
         Ok(result?)
     }
 
     /// What decides without an answer.
     fn on_error(&self, domain: &str, check: &Check, error: Error) -> Decision {
-        self.failures.decided(&error, self.options.clock.now());
+        let opened = (error == Error::BreakerOpen).then(|| self.breaker.cause());
+        let cause = opened.flatten().unwrap_or_else(|| error.clone());
+        self.failures.decided(&cause, self.options.clock.now());
         let mut decision = Decision {
             error: Some(error),
             ..Decision::default()

@@ -642,7 +642,7 @@ async fn half_open() -> (Client, ScriptedServer) {
         })
         .build()
         .expect("a client");
-    server.always(Some(Reply::Error(Code::Unavailable)));
+    server.always(Some(Reply::error(Code::Unavailable)));
     client
         .check(descriptor("user", "ann"))
         .await

@@ -54,7 +54,7 @@ async fn spans_and_metrics() {
             verdict: 2,
             ..Default::default()
         }),
-        Reply::Error(Code::Internal),
+        Reply::error(Code::Internal),
         Reply::Reserve(tollgate::ReserveResponse {
             verdict: 1,
             reservation: "r-1".to_owned(),

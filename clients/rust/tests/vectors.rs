@@ -254,14 +254,14 @@ impl Warnings {
             assert!(expected.is_null(), "{place}: no warning");
             return;
         };
-        assert_eq!(fields["message"], "no answer from the service", "{place}");
+        assert_eq!(fields["message"], "no answer from tollgate", "{place}");
         assert_eq!(fields["addresses"], address, "{place}");
         for (name, value) in expected.as_object().expect("no warning") {
-            let found = &fields[name.as_str()];
+            let field = if name == "text" { "error" } else { name };
+            let found = &fields[field];
             match (name.as_str(), value) {
                 ("error", Value::String(status)) => {
-                    let start = format!("tollgate call failed: {:?}: ", code(status));
-                    assert!(found.starts_with(&start), "{place}: {found}");
+                    assert_eq!(found.split(':').next(), Some(&**status), "{place}");
                 }
                 (_, Value::String(text)) => assert_eq!(found, text, "{place}: {name}"),
                 _ => assert_eq!(*found, value.to_string(), "{place}: {name}"),
@@ -500,6 +500,7 @@ fn limit_statuses(value: &Value) -> Vec<tollgate::LimitStatus> {
 }
 
 fn reply(value: &Value) -> Reply {
+    let message = value["message"].as_str();
     let (kind, value) = value
         .as_object()
         .expect("a reply")
@@ -535,7 +536,13 @@ fn reply(value: &Value) -> Reply {
             expires: proto_duration(&value["expires_ms"]),
         }),
         "envoy" => Reply::Envoy(envoy_reply(value)),
-        "error" => Reply::Error(code(value.as_str().expect("a status"))),
+        "error" => {
+            let code = code(value.as_str().expect("a status"));
+            match message {
+                Some(message) => Reply::Error(code, message.to_owned()),
+                None => Reply::error(code),
+            }
+        }
         "hang" => Reply::Hang,
         other => panic!("unknown reply {other}"),
     }

@@ -3,6 +3,7 @@
 package testkit
 
 import (
+	"cmp"
 	"io"
 	"net"
 	"path"
@@ -29,8 +30,12 @@ type Received struct {
 type Reply struct {
 	Message proto.Message
 	Code    codes.Code
-	Hang    bool
+	// Text is the message of an error; "scripted" by default.
+	Text string
+	Hang bool
 }
+
+func (r *Reply) text() string { return cmp.Or(r.Text, "scripted") }
 
 // Server is a gRPC server on loopback that answers as its script says.
 type Server struct {
@@ -110,7 +115,7 @@ func (s *Server) handle(_ any, stream grpc.ServerStream) error {
 	case reply.Message != nil:
 		return stream.SendMsg(reply.Message)
 	default:
-		return status.Error(reply.Code, "scripted")
+		return status.Error(reply.Code, reply.text())
 	}
 }
 
@@ -152,7 +157,7 @@ func (s *Server) handleStream(stream grpc.ServerStream) error {
 			case *tollgatev1.CheckResponse:
 				answer.Answer = &tollgatev1.Answer_Check{Check: message}
 			default:
-				failure := &tollgatev1.Failure{Code: int32(reply.Code), Message: "scripted"}
+				failure := &tollgatev1.Failure{Code: int32(reply.Code), Message: reply.text()}
 				answer.Answer = &tollgatev1.Answer_Failure{Failure: failure}
 			}
 			if reply.Hang {

@@ -19,7 +19,7 @@ import {
 import { SHOULD_RATE_LIMIT } from "../../src/protocol_envoy.js";
 
 /** What the server does with a call. */
-export type Script = { answer: unknown } | { error: keyof typeof status } | { hang: true };
+export type Script = { answer: unknown } | { error: keyof typeof status; message?: string } | { hang: true };
 
 /** A call that the server got. */
 export interface ReceivedCall {
@@ -91,7 +91,7 @@ export class ScriptedServer {
     const method = call.getPath().split("/").pop() ?? "";
     void this.#decide({ method, request: call.request }).then((script) => {
       if ("answer" in script) respond(null, script.answer);
-      else if ("error" in script) respond({ code: status[script.error], details: "scripted" });
+      else if ("error" in script) respond({ code: status[script.error], details: script.message ?? "scripted" });
     });
   }
 
@@ -108,7 +108,7 @@ export class ScriptedServer {
         if ("answer" in script)
           stream.write({ tag, answer: { $case: "check", check: script.answer as CheckResponse } });
         else if ("error" in script) {
-          const failure = { code: status[script.error], message: "scripted", details: [] };
+          const failure = { code: status[script.error], message: script.message ?? "scripted", details: [] };
           stream.write({ tag, answer: { $case: "failure", failure } });
         }
       });

@@ -88,10 +88,10 @@ async function startHttp1(): Promise<{ listener: Server; address: string }> {
 function warningOf(warnings: string[], address: string): Fields | null {
   if (warnings.length === 0) return null;
   assert.equal(warnings.length, 1, warnings.join("\n"));
-  const form = /^tollgate: no answer from the service: addresses=(\S+) on_error=(\S+) decisions=(\d+) error=(\w+): ./;
-  const [, addresses, onError, decisions, error] = form.exec(warnings[0] ?? "") ?? [];
+  const form = /^no answer from tollgate: addresses=(\S+) on_error=(\S+) decisions=(\d+) error=((\w+).*)$/;
+  const [, addresses, onError, decisions, text, error] = form.exec(warnings[0] ?? "") ?? [];
   assert.equal(addresses, address, warnings[0]);
-  return { on_error: onError, decisions: Number(decisions), error };
+  return { on_error: onError, decisions: Number(decisions), error, text };
 }
 
 /** Names a proxy that takes no connection in the environment. It stays there: it is off by default. */

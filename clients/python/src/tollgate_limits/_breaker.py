@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from ._durations import to_ns
-from .errors import BreakerOpenError
+from .errors import BreakerOpenError, ServiceError
 from .options import BreakerOptions
 
 # Statuses that are failures of the service. Any other is an answer.
@@ -27,6 +27,8 @@ class Breaker:
         self._failures = 0
         self._open_until: int | None = None
         self._probing = False
+        self.cause: ServiceError | None = None
+        """The failure that opened the breaker last."""
 
     def enter(self, now: int) -> int:
         """Permit for a call. Raises `BreakerOpenError` if none may be made."""
@@ -49,7 +51,7 @@ class Breaker:
                 self._open_until = None
                 self._period += 1
 
-    def failed(self, permit: int, now: int) -> None:
+    def failed(self, permit: int, now: int, failure: ServiceError) -> None:
         """Records a failure of the service."""
         with self._lock:
             if permit != self._period:
@@ -59,6 +61,7 @@ class Breaker:
                 self._probing = False
                 self._failures = 0
                 self._open_until = now + self._open_time
+                self.cause = failure
                 self._period += 1
 
     def abandoned(self, permit: int) -> None:

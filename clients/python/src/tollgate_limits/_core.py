@@ -21,7 +21,7 @@ from ._durations import from_duration
 from ._failure_log import FailureLog
 from ._local_buckets import LocalBuckets
 from ._telemetry import Telemetry
-from .errors import ClosedError, NoAnswerError, ServiceError, service_error
+from .errors import BreakerOpenError, ClosedError, NoAnswerError, ServiceError, service_error
 from .model import (
     Decision,
     DescriptorLike,
@@ -202,7 +202,7 @@ class Core:
             result = yield from attempt()
         except ServiceError as error:
             if error.status in FAILURES:
-                self._breaker.failed(permit, self._clock())
+                self._breaker.failed(permit, self._clock(), error)
             else:
                 self._breaker.succeeded(permit)
             raise
@@ -255,8 +255,9 @@ class Core:
                 again = False
 
     def _without_answer(self, call: wire.Call, error: NoAnswerError) -> Decision:
-        if not self.closed:
-            self._failures.decided(error, self._clock())
+        cause = self._breaker.cause if isinstance(error, BreakerOpenError) else error
+        if cause is not None and not self.closed:
+            self._failures.decided(cause, self._clock())
         on_error = self.options.on_error
         if on_error != "local":
             return Decision(allowed=on_error == "allow", source=on_error, error=error)

@@ -58,10 +58,19 @@ pub enum Reply {
     Reserve(tollgate::ReserveResponse),
     Settle(tollgate::SettleResponse),
     Envoy(envoy::RateLimitResponse),
-    Error(Code),
+    Error(Code, String),
     Hang,
     /// Ends the stream of the call. A unary call ends with the error.
     EndStream(Code),
+}
+
+/// The message of an error that names none.
+const SCRIPTED: &str = "as scripted";
+
+impl Reply {
+    pub fn error(code: Code) -> Self {
+        Self::Error(code, SCRIPTED.to_owned())
+    }
 }
 
 /// A call that the server got.
@@ -85,7 +94,7 @@ impl Script {
     fn reply(&mut self, received: Received) -> Reply {
         self.received.push(received);
         let reply = self.next.pop_front().or_else(|| self.then.clone());
-        reply.unwrap_or(Reply::Error(Code::Unimplemented))
+        reply.unwrap_or(Reply::error(Code::Unimplemented))
     }
 }
 
@@ -183,7 +192,7 @@ async fn answer(
         return Ok(stream(request, script));
     }
     let Ok(body) = request.into_body().collect().await else {
-        return Ok(error(Code::Cancelled));
+        return Ok(error(Code::Cancelled, SCRIPTED));
     };
     let message = body.to_bytes().slice(5..);
     let reply = script.lock().unwrap().reply(Received { method, message });
@@ -192,7 +201,8 @@ async fn answer(
         Reply::Reserve(message) => message_response(&message),
         Reply::Settle(message) => message_response(&message),
         Reply::Envoy(message) => message_response(&message),
-        Reply::Error(code) | Reply::EndStream(code) => error(code),
+        Reply::Error(code, message) => error(code, &message),
+        Reply::EndStream(code) => error(code, SCRIPTED),
         Reply::Hang => std::future::pending().await,
     })
 }
@@ -217,15 +227,10 @@ fn message_response(message: &impl Message) -> Response<Body> {
     grpc_response(body.boxed_unsync())
 }
 
-fn error(code: Code) -> Response<Body> {
-    let mut response = grpc_response(Full::default().boxed_unsync());
-    let headers = response.headers_mut();
-    headers.insert("grpc-status", i32::from(code).into());
-    headers.insert(
-        "grpc-message",
-        http::HeaderValue::from_static("as%20scripted"),
-    );
-    response
+fn error(code: Code, message: &str) -> Response<Body> {
+    tonic::Status::new(code, message)
+        .into_http::<Body>()
+        .map(|_| Full::default().boxed_unsync())
 }
 
 /// Answers calls of `Stream`, each as its own call would be.
@@ -292,9 +297,9 @@ fn stream_answer(
         Reply::Reserve(message) => Kind::Reserve(message),
         Reply::Settle(message) => Kind::Settle(message),
         Reply::Envoy(_) => panic!("no message of a stream"),
-        Reply::Error(code) => Kind::Failure(tollgate::Failure {
+        Reply::Error(code, message) => Kind::Failure(tollgate::Failure {
             code: code.into(),
-            message: "as scripted".to_owned(),
+            message,
             details: Vec::new(),
         }),
         Reply::Hang => return Ok(None),

@@ -19,6 +19,9 @@ final class Breaker {
   private int failures;
   private long openedAt;
 
+  /** The failure that opened the breaker last. */
+  private TollgateException cause;
+
   /** Counts changes of the state. The outcome of a call that began before a change is ignored. */
   private long generation;
 
@@ -56,7 +59,7 @@ final class Breaker {
     }
 
     /** Reports that the service failed. */
-    void failed() {
+    void failed(TollgateException failure) {
       synchronized (Breaker.this) {
         if (issuedIn != generation) {
           return;
@@ -65,6 +68,7 @@ final class Breaker {
         if (probe || failures >= failuresMax) {
           failures = 0;
           openedAt = clock.getAsLong();
+          cause = failure;
           change(State.OPEN);
         }
       }
@@ -94,6 +98,11 @@ final class Breaker {
       default:
         return Optional.empty();
     }
+  }
+
+  /** Returns the failure that opened the breaker last, or null. */
+  synchronized TollgateException cause() {
+    return cause;
   }
 
   private void change(State next) {

@@ -2,12 +2,14 @@ package io.github.tollgatelimits;
 
 import java.util.List;
 import java.util.Locale;
+import java.util.concurrent.ForkJoinPool;
 import java.util.function.LongSupplier;
 
 /** Logs that {@link OnError} decides: the first decision, and then at most one a minute. */
 final class FailureLog {
   private static final System.Logger LOGGER = System.getLogger("io.github.tollgatelimits");
   private static final long INTERVAL_NANOS = 60_000_000_000L;
+  private static final int MAX_CAUSE_LENGTH = 200;
 
   private final String addresses;
   private final String onError;
@@ -25,14 +27,16 @@ final class FailureLog {
     this.clock = clock;
   }
 
-  /** Records a decision, and why it was needed. */
-  void decided(TollgateException error) {
+  /**
+   * Records a decision, and the error of the call that made it necessary. Logs on the common pool:
+   * a logger may wait, and the thread of the connections must not.
+   */
+  void decided(TollgateException cause) {
     long count;
     synchronized (this) {
       decisions++;
       long now = clock.getAsLong();
-      // A call that the breaker stopped has no cause of its own.
-      if (error.breakerOpen() || warned && now - warnedAt < INTERVAL_NANOS) {
+      if (warned && now - warnedAt < INTERVAL_NANOS) {
         return;
       }
       count = decisions;
@@ -41,18 +45,37 @@ final class FailureLog {
       warnedAt = now;
     }
     String message =
-        "no answer from the service: addresses="
+        "no answer from tollgate: addresses="
             + addresses
             + " on_error="
             + onError
             + " decisions="
             + count
             + " error="
-            + error.getMessage();
-    try {
-      LOGGER.log(System.Logger.Level.WARNING, message);
-    } catch (RuntimeException failure) {
-      // A logger that fails does not fail the check.
-    }
+            + text(cause);
+    // A logger that fails ends its task only.
+    ForkJoinPool.commonPool().execute(() -> LOGGER.log(System.Logger.Level.WARNING, message));
+  }
+
+  /**
+   * Returns the status and the message of an error on one line. The message comes from the network:
+   * it is cut, and characters that end a line or control a terminal are escaped.
+   */
+  private static String text(TollgateException cause) {
+    StringBuilder written = new StringBuilder();
+    String text = cause.statusText();
+    text.codePoints()
+        .limit(MAX_CAUSE_LENGTH)
+        .forEach(
+            character -> {
+              if (Character.isISOControl(character) || character == 0x2028 || character == 0x2029) {
+                written.append(String.format("\\u%04x", character));
+              } else {
+                written.appendCodePoint(character);
+              }
+            });
+    return text.codePointCount(0, text.length()) > MAX_CAUSE_LENGTH
+        ? written.append('…').toString()
+        : written.toString();
   }
 }

@@ -309,7 +309,7 @@ public final class TollgateClient implements AutoCloseable {
     } else if (!(cause(error) instanceof TollgateException failure) || failure.isQueueFull()) {
       permit.cancelled();
     } else if (failure.isServiceFailure()) {
-      permit.failed();
+      permit.failed(failure);
     } else {
       permit.answered();
     }
@@ -435,7 +435,8 @@ public final class TollgateClient implements AutoCloseable {
   private Decision withoutAnswer(
       String domain, List<Descriptor> descriptors, Long hits, TollgateException error) {
     if (!closed.get()) {
-      failures.decided(error);
+      TollgateException opened = error.breakerOpen() ? breaker.cause() : null;
+      failures.decided(opened == null ? error : opened);
     }
     return switch (onError) {
       case ALLOW -> Decision.withoutAnswer(true, Source.ALLOW, Optional.empty(), error);

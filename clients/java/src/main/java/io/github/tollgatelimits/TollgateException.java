@@ -1,6 +1,8 @@
 package io.github.tollgatelimits;
 
 import io.grpc.Status;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /**
  * A call that the server did not answer, or answered with an error.
@@ -11,13 +13,14 @@ public final class TollgateException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 
   private final Status.Code code;
+  private final String statusText;
   private final boolean breakerOpen;
   private final boolean queueFull;
 
-  private TollgateException(
-      Status.Code code, boolean breakerOpen, boolean queueFull, String message, Throwable cause) {
-    super(message, cause);
-    this.code = code;
+  private TollgateException(Status status, boolean breakerOpen, boolean queueFull, String message) {
+    super(message, status.getCause());
+    this.code = status.getCode();
+    this.statusText = text(status);
     this.breakerOpen = breakerOpen;
     this.queueFull = queueFull;
   }
@@ -27,24 +30,25 @@ public final class TollgateException extends RuntimeException {
   }
 
   private static TollgateException of(Status status, boolean queueFull) {
-    String description = status.getDescription();
-    return new TollgateException(
-        status.getCode(),
-        false,
-        queueFull,
-        "tollgate call failed: "
-            + status.getCode()
-            + (description == null ? "" : ": " + description),
-        status.getCause());
+    return new TollgateException(status, false, queueFull, "tollgate call failed: " + text(status));
+  }
+
+  private static String text(Status status) {
+    // The description of a connection that failed is "io exception"; its cause says more.
+    return Stream.of(
+            status.getCode().name(),
+            status.getDescription(),
+            status.getCause() == null ? null : status.getCause().getMessage())
+        .filter(part -> part != null && !part.isEmpty())
+        .collect(Collectors.joining(": "));
   }
 
   static TollgateException breakerIsOpen() {
     return new TollgateException(
-        Status.Code.UNAVAILABLE,
+        Status.UNAVAILABLE,
         true,
         false,
-        "no call to tollgate: circuit breaker is open after failures in a row",
-        null);
+        "no call to tollgate: circuit breaker is open after failures in a row");
   }
 
   static TollgateException queueIsFull() {
@@ -54,6 +58,11 @@ public final class TollgateException extends RuntimeException {
   /** Returns the gRPC status code. It is {@code UNAVAILABLE} if the breaker is open. */
   public Status.Code code() {
     return code;
+  }
+
+  /** Returns the name of the status, and its description if it has one. */
+  String statusText() {
+    return statusText;
   }
 
   /** Returns whether the circuit breaker was open, so that no call was made. */

@@ -30,6 +30,8 @@ import java.util.Locale;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.logging.Handler;
 import java.util.logging.Level;
@@ -180,9 +182,8 @@ class SequenceVectorsTest {
   private static final class Warnings extends Handler implements AutoCloseable {
     private static final Pattern FORM =
         Pattern.compile(
-            "no answer from the service: addresses=(\\S+) on_error=(\\S+) decisions=(\\d+) "
-                + "error=tollgate call failed: (\\w+).*",
-            Pattern.DOTALL);
+            "no answer from tollgate: addresses=(\\S+) on_error=(\\S+) decisions=(\\d+) "
+                + "error=((\\w+).*)");
     private final Logger logger = Logger.getLogger("io.github.tollgatelimits");
     private final List<LogRecord> records = new CopyOnWriteArrayList<>();
 
@@ -193,6 +194,7 @@ class SequenceVectorsTest {
 
     /** Returns the fields of the one warning since the last call, or null. */
     JsonNode take() {
+      assertTrue(ForkJoinPool.commonPool().awaitQuiescence(10, TimeUnit.SECONDS));
       List<LogRecord> taken = List.copyOf(records);
       records.clear();
       if (taken.isEmpty()) {
@@ -206,7 +208,8 @@ class SequenceVectorsTest {
           .put("addresses", found.group(1))
           .put("on_error", found.group(2))
           .put("decisions", Long.parseLong(found.group(3)))
-          .put("error", found.group(4));
+          .put("text", found.group(4))
+          .put("error", found.group(5));
     }
 
     @Override
@@ -483,7 +486,7 @@ class SequenceVectorsTest {
     if (answer.has("error")) {
       return Status.Code.valueOf(answer.path("error").asText())
           .toStatus()
-          .withDescription("vector");
+          .withDescription(answer.path("message").asText("vector"));
     } else if (answer.has("hang")) {
       return HANG;
     } else if (answer.has("check")) {
