@@ -28,8 +28,8 @@ const WAITING: &str = "tollgate_store_waiting_checks";
 /// all wait for the first time, and 23.5 MB that are kept for later requests.
 const BESIDES: u64 = 24 << 20;
 
-/// Bytes that the third round may leave more than the second, where all requests wait in both.
-const GROWTH: u64 = 1 << 20;
+/// Bytes that the third round may leave more than the second.
+const GROWTH: u64 = 8 << 20;
 
 /// The bytes of the heap.
 fn allocated() -> u64 {
@@ -101,9 +101,7 @@ async fn fifty_thousand_keys_waiting_for_a_frozen_redis_stay_within_the_bound() 
         }
         println!("{bound_mib} MiB: {afterwards:?} bytes after");
         // What is kept for later requests does not grow once as many have waited.
-        if all_fit {
-            assert!(afterwards[2] <= afterwards[1] + GROWTH, "{afterwards:?}");
-        }
+        assert!(afterwards[2] <= afterwards[1] + GROWTH, "{afterwards:?}");
         assert!(afterwards[2] <= BESIDES, "{afterwards:?}");
     }
 }
