@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use tollgate::metrics::Metrics;
+use tollgate::metrics::{CallMethod, Metrics};
 use tollgate::settings::{EnvironmentVariables, OTEL_VARIABLES};
 use tollgate::tracing::{RequestOutcome, Traces};
 use tollgate_limiter::Request;
@@ -47,7 +47,7 @@ async fn stopped_in_mid_export(protocol: Protocol) {
     let end_one = || {
         let asked = Request::new(b"d");
         let span = traces
-            .begin(None, &asked, || START)
+            .begin(None, CallMethod::Check, &asked, || START)
             .expect("all are traced");
         traces.end(span, RequestOutcome::Error("INTERNAL"), START);
     };

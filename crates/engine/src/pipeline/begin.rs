@@ -12,6 +12,7 @@ use crate::pipeline::pending::{PendingRequest, Scratch, SharedRules, Stage};
 use crate::pipeline::{Pipeline, RequestBound, debug_lines};
 use tollgate_admin_api::rule_name;
 use tollgate_store::Purpose;
+use tollgate_telemetry::metrics::CallMethod;
 use tollgate_telemetry::tracing::TraceParent;
 
 /// A request as it arrives.
@@ -62,12 +63,14 @@ impl Pipeline {
             return Err(Undecodable);
         }
         let observers = &mut scratch.observers;
-        observers.counts.requests = observers.counts.requests.saturating_add(1);
+        let api = call.api.as_ref();
+        let method = api.map_or(CallMethod::ShouldRateLimit, |api| api.step.method());
+        observers.counts.received(method);
         pending.began_us = call.now_us;
         pending.noted.wants_texts = false;
         let traces = self.traces.as_ref();
-        pending.noted.span =
-            traces.and_then(|traces| traces.begin(call.parent, &request, || self.clock.now()));
+        pending.noted.span = traces
+            .and_then(|traces| traces.begin(call.parent, method, &request, || self.clock.now()));
         pending.stage = match self.validate(&request) {
             Ok(()) => match rules {
                 Some(rules) => self.plan(&request, call.message, rules, scratch, pending),

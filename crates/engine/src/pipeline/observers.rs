@@ -21,6 +21,7 @@ pub(crate) struct Observers {
     /// Counts by rule and by answer.
     pub(super) counts: RequestCounts,
     response_time: LocalHistogram,
+    api_response_time: LocalHistogram,
     /// Keeps decisions, and passes them to subscriptions and the decision log.
     pub(super) decisions: Recorder,
     /// Counts by key; none where keys are not counted.
@@ -61,6 +62,7 @@ impl Observers {
         Self {
             counts: RequestCounts::default(),
             response_time: pipeline.metrics.requests.response_time.local(),
+            api_response_time: pipeline.metrics.requests.api_response_time.local(),
             decisions: pipeline.decisions.recorder(),
             keys: keys.map(Box::new),
             capture: pipeline.decisions.capture().writer(),
@@ -83,6 +85,7 @@ impl Observers {
     pub(crate) fn flush(&mut self, metrics: &Metrics) {
         self.counts.flush(&metrics.requests);
         self.response_time.flush();
+        self.api_response_time.flush();
         self.decisions.flush();
     }
 }
@@ -106,8 +109,12 @@ impl Pipeline {
         } = context;
         let is_left = matches!(ended.end, End::Left(_));
         if !is_left {
+            let response_time = match api {
+                None => &observers.response_time,
+                Some(_) => &observers.api_response_time,
+            };
             #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
-            observers.response_time.observe(ended.took_us as f64 / 1e6);
+            response_time.observe(ended.took_us as f64 / 1e6);
             self.count(observers, ended, rules, api);
             if let (Some(matched), Some(keys)) = (ended.end.matched(), observers.keys.as_mut()) {
                 self.count_keys(keys, ended, matched, noted.wants_texts, now_us);

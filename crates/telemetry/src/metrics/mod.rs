@@ -77,7 +77,8 @@ use self::process::ProcessMetrics;
 pub use self::quotas::{QuotaMetrics, RuleRates};
 pub use self::request_sets::REQUEST_LABEL_SETS_MAX;
 pub use self::requests::{
-    AnswerMetrics, BucketMetrics, LeaseMetrics, RequestCounts, RequestMetrics, StoreMetrics,
+    AnswerMetrics, BucketMetrics, CallMethod, LeaseMetrics, RequestCounts, RequestMetrics,
+    StoreMetrics,
 };
 pub use self::reservations::{ReservationCount, ReservationResult, ReservationTotals};
 use self::service::BuildInfo;

@@ -8,7 +8,7 @@ use prometheus::Histogram;
 use tollgate_limiter::{Code, REGISTER_MAX, Tally};
 
 use super::counts::Sums;
-use super::declaration::{Counter, CounterVec, Gauge, LabelValues, metrics};
+use super::declaration::{Counter, CounterVec, Gauge, LabelValues, label_values, metrics};
 use super::gauges::PolledGauge;
 use super::limit::{HIT_KINDS, HitOutcome, LimitCounters, hits_of};
 
@@ -61,7 +61,16 @@ metrics! {
     pub struct RequestMetrics {
         /// gRPC calls received.
         Counter "ratelimit_service_total_requests" as "ratelimit_server.{}.total_requests"
-            by grpc_method { calls = "ShouldRateLimit" }
+            by grpc_method {
+                calls = "ShouldRateLimit",
+                checks = "Check",
+                peeks = "Peek",
+                reports = "Report",
+                reserves = "Reserve",
+                extends = "Extend",
+                commits = "Commit",
+                releases = "Release",
+            }
 
         /// Requests decided, by overall code.
         Counter "tollgate_decisions_total" by code {
@@ -77,7 +86,10 @@ metrics! {
 
         /// Seconds from decoded request to encoded answer.
         Histogram "ratelimit_service_response_time_seconds" in LATENCY_BUCKETS
-            by grpc_method { response_time = "ShouldRateLimit" }
+            by grpc_method {
+                response_time = "ShouldRateLimit",
+                api_response_time = "RateLimits",
+            }
 
         /// Requests answered by --on-overload because the store did not decide.
         Counter "tollgate_overload_answers_total" => pub overload_answers;
@@ -299,20 +311,74 @@ impl StoreMetrics {
     }
 }
 
+label_values! {
+    /// The method of a call, also where it came as JSON.
+    pub enum CallMethod {
+        /// Envoy's.
+        ShouldRateLimit = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+        /// A check of tollgate's API, or of Kuadrant's.
+        Check = "tollgate.v1.RateLimits/Check",
+        /// A look that takes nothing.
+        Peek = "tollgate.v1.RateLimits/Peek",
+        /// Kuadrant's charge after the work.
+        Report = "kuadrant.service.ratelimit.v1.RateLimitService/Report",
+        /// A reservation.
+        Reserve = "tollgate.v1.RateLimits/Reserve",
+        /// A reservation's new expiry.
+        Extend = "tollgate.v1.RateLimits/Extend",
+        /// A reservation's true amount.
+        Commit = "tollgate.v1.RateLimits/Commit",
+        /// A reservation's end.
+        Release = "tollgate.v1.RateLimits/Release",
+    }
+}
+
 /// Requests of one task and their hits that are not yet added to the counters.
 #[derive(Debug, Default)]
 pub struct RequestCounts {
-    /// Calls received.
-    pub requests: u64,
+    /// Calls of Envoy's method.
+    calls: u64,
+    /// Calls of the other methods, and whether there are any.
+    api_calls: [u64; CallMethod::ALL.len()],
+    has_api_calls: bool,
     ok: u64,
     over_limit: u64,
     answered: Sums<LimitCounters, HIT_KINDS>,
     aside: Sums<LimitCounters, HIT_KINDS>,
 }
 
+// === impl RequestMetrics ===
+
+impl RequestMetrics {
+    /// The counters of calls, in the order of [`CallMethod`].
+    fn by_method(&self) -> [&Counter; CallMethod::ALL.len()] {
+        [
+            &self.calls,
+            &self.checks,
+            &self.peeks,
+            &self.reports,
+            &self.reserves,
+            &self.extends,
+            &self.commits,
+            &self.releases,
+        ]
+    }
+}
+
 // === impl RequestCounts ===
 
 impl RequestCounts {
+    /// Counts a call that was received.
+    #[inline]
+    pub fn received(&mut self, method: CallMethod) {
+        if method == CallMethod::ShouldRateLimit {
+            self.calls = self.calls.saturating_add(1);
+        } else if let Some(calls) = self.api_calls.get_mut(method as usize) {
+            *calls = calls.saturating_add(1);
+            self.has_api_calls = true;
+        }
+    }
+
     /// Counts a decision.
     #[inline]
     pub fn decided(&mut self, code: Code) {
@@ -344,12 +410,17 @@ impl RequestCounts {
     /// Adds all sums to the counters.
     pub fn flush(&mut self, metrics: &RequestMetrics) {
         for (counter, count) in [
-            (&metrics.calls, &mut self.requests),
+            (&metrics.calls, &mut self.calls),
             (&metrics.decisions_ok, &mut self.ok),
             (&metrics.decisions_over_limit, &mut self.over_limit),
         ] {
             if *count > 0 {
                 counter.inc_by(std::mem::take(count));
+            }
+        }
+        if std::mem::take(&mut self.has_api_calls) {
+            for (counter, calls) in metrics.by_method().iter().zip(&mut self.api_calls) {
+                counter.inc_by(std::mem::take(calls));
             }
         }
         self.answered.flush(|counters| &counters.answered);

@@ -29,7 +29,7 @@ use opentelemetry_sdk::trace::{
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::metrics::{Metrics, TraceMetrics};
+use crate::metrics::{CallMethod, Metrics, TraceMetrics};
 use crate::tracing::collector;
 use crate::tracing::export::{Sampling, TraceExport, TracesError};
 use crate::tracing::queue::CountingExporter;
@@ -40,9 +40,6 @@ use tollgate_system::event_rate::EventRate;
 
 /// Target of log lines: the module as operators know it.
 const LOG: &str = "tollgate::tracing::spans";
-
-/// Name of the RPC that is traced.
-const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Most rules that a span names, and the longest name.
 const RULES_NAMED_MAX: usize = 8;
@@ -82,6 +79,7 @@ pub struct Traces {
 pub struct Span {
     trace: TraceId,
     parent: Option<TraceParent>,
+    method: CallMethod,
     began: Timestamp,
     domain: String,
     descriptors: usize,
@@ -145,6 +143,7 @@ impl Traces {
     pub fn begin(
         &self,
         parent: Option<TraceParent>,
+        method: CallMethod,
         request: &Request<'_>,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<Box<Span>> {
@@ -158,6 +157,7 @@ impl Traces {
         Some(Box::new(Span {
             trace,
             parent,
+            method,
             began,
             domain: truncate(&domain).to_owned(),
             descriptors: request.len(),
@@ -178,7 +178,7 @@ impl Traces {
         let trace = trace.unwrap_or_else(|| self.ids.new_trace_id());
         // By trace ID, so that every service with this ratio samples the same traces.
         let sampler = Sampler::TraceIdRatioBased(self.sampling.share);
-        let result = sampler.should_sample(None, trace, METHOD, &SpanKind::Server, &[], &[]);
+        let result = sampler.should_sample(None, trace, "", &SpanKind::Server, &[], &[]);
         (result.decision != SamplingDecision::Drop).then_some(trace)
     }
 
@@ -192,17 +192,19 @@ impl Traces {
         let Span {
             trace,
             parent,
+            method,
             began,
             domain,
             descriptors,
         } = *span;
+        let method = method.name();
         let code = match outcome {
             RequestOutcome::Decided(..) => "OK",
             RequestOutcome::Error(code) => code,
         };
         let mut attributes = vec![
             KeyValue::new("rpc.system.name", "grpc"),
-            KeyValue::new("rpc.method", METHOD),
+            KeyValue::new("rpc.method", method),
             KeyValue::new("rpc.response.status_code", code),
             KeyValue::new("ratelimit.domain", domain),
             KeyValue::new(
@@ -234,7 +236,7 @@ impl Traces {
                 .map_or(SpanId::INVALID, |parent| SpanId::from_bytes(parent.span)),
             parent_span_is_remote: parent.is_some(),
             span_kind: SpanKind::Server,
-            name: Cow::Borrowed(METHOD),
+            name: Cow::Borrowed(method),
             start_time: began,
             end_time: now,
             attributes,

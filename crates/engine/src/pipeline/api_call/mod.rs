@@ -12,6 +12,7 @@ use tollgate_limiter::{Code, Expiry, Hits, OnExpiry, Otherwise, Outcome, PlanBuf
 pub use self::recorded::decode as decode_recorded;
 use crate::pipeline::Generation;
 use tollgate_store::StoreError;
+use tollgate_telemetry::metrics::CallMethod;
 
 /// What a call does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -142,6 +143,19 @@ impl<'a> ApiStep<'a> {
     /// Whether it asks for hits, and can be refused.
     pub(super) fn takes(self) -> bool {
         matches!(self, Self::Check | Self::Peek | Self::Reserve { .. })
+    }
+
+    /// The method that asks it.
+    pub(super) fn method(self) -> CallMethod {
+        match self {
+            Self::Check => CallMethod::Check,
+            Self::Peek => CallMethod::Peek,
+            Self::Report => CallMethod::Report,
+            Self::Reserve { .. } => CallMethod::Reserve,
+            Self::Extend { .. } => CallMethod::Extend,
+            Self::Commit { .. } => CallMethod::Commit,
+            Self::Release { .. } => CallMethod::Release,
+        }
     }
 
     /// The same step of the reservation with this id, if it is about one.
