@@ -122,6 +122,11 @@ pub(crate) fn all(options: &Options, cores_max: usize) -> Vec<Axis> {
     let cells = SHAPES.map(|shape| one_key(&Kind::all(), shape));
     axis("one-key", cells.into_iter().flatten().collect());
 
+    // The clients' protocol beside Envoy's.
+    let kinds = [Kind::Tollgate, Kind::OwnApi];
+    let cells = SHAPES.map(|shape| one_key(&kinds, shape));
+    axis("own-api", cells.into_iter().flatten().collect());
+
     let cores = cores_max.min(2);
     let mut cells = Vec::new();
     for (connections, streams) in SHAPES {
@@ -261,13 +266,14 @@ impl Axis {
         rows.collect()
     }
 
-    /// The bare service with the same requests, or the first cell of the axis.
+    /// The bare service with the same requests, or without one the first cell of that name.
     fn reference(&self, cell: &Cell) -> usize {
         let bare = |other: &Cell| other.kind == Kind::Bare;
-        let same = |other: &Cell| bare(other) && other.name == cell.name;
-        let found = self.cells.iter().position(same);
-        found
-            .or_else(|| self.cells.iter().position(bare))
+        let same = |other: &Cell| other.name == cell.name;
+        let position = |found: &dyn Fn(&Cell) -> bool| self.cells.iter().position(found);
+        position(&|other| bare(other) && same(other))
+            .or_else(|| position(&bare))
+            .or_else(|| position(&same))
             .unwrap_or(0)
     }
 }
@@ -283,7 +289,7 @@ impl Cell {
     /// Creates every bucket, and warms up code and caches.
     fn warm_up(&self, server: &Server) {
         let target = Target::of(server);
-        if self.kind == Kind::Tollgate {
+        if matches!(self.kind, Kind::Tollgate | Kind::OwnApi) {
             generator::on_this_thread(generator::send_all(&target, self.workload.warming()));
         }
         generator::on_this_thread(generator::closed_loop(

@@ -71,7 +71,7 @@ pub(crate) fn expected(server: &Server, code: u8) -> Expected {
         Kind::Nghttpd => Expected::File,
         // It never refuses.
         Kind::Bare => Expected::Any,
-        Kind::Tollgate | Kind::Reference => Expected::Code(code),
+        Kind::Tollgate | Kind::OwnApi | Kind::Reference => Expected::Code(code),
         // Its first field says whether the request is allowed.
         Kind::Throttlecrab => Expected::Code(1),
     }

@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     Bare,
     /// tollgate with default settings.
     Tollgate,
+    /// tollgate, asked by its own API. A request of one descriptor has the bytes of Envoy's.
+    OwnApi,
     /// throttlecrab-server, if `make bench-peers` installed it. It has a protocol of its own.
     Throttlecrab,
     /// Envoy's reference service, if `make deps` built it. It needs a Redis.
@@ -63,6 +65,7 @@ impl Kind {
             Self::Nghttpd => "nghttpd",
             Self::Bare => "bare tonic",
             Self::Tollgate => "tollgate",
+            Self::OwnApi => "tollgate.v1",
             Self::Throttlecrab => "throttlecrab",
             Self::Reference => "reference",
         }
@@ -142,11 +145,13 @@ impl Server {
             }
             Kind::Throttlecrab => Self::start_throttlecrab(command, files),
             Kind::Reference => Self::start_reference(workload, &[]),
-            Kind::Tollgate => {
+            Kind::Tollgate | Kind::OwnApi => {
                 if let Some(partitions) = partitions {
                     command.env("TOLLGATE_PARTITIONS", partitions.to_string());
                 }
-                Self::start_tollgate(command, workload, cores, files)
+                let mut server = Self::start_tollgate(command, workload, cores, files);
+                server.kind = kind;
+                server
             }
         }
     }
@@ -300,6 +305,7 @@ impl Server {
         match self.kind {
             Kind::Nghttpd => NGHTTPD_FILE,
             Kind::Throttlecrab => "throttlecrab.RateLimiter/Throttle",
+            Kind::OwnApi => "tollgate.v1.RateLimits/Check",
             _ => SHOULD_RATE_LIMIT,
         }
     }

@@ -268,7 +268,7 @@ mod tests {
                 tokio::task::spawn_local(async move {
                     let connection = connections.recv().await.unwrap();
                     let stopping = ShutdownSignal::new(stopping);
-                    let thread = ThreadContext::new(batcher);
+                    let thread = ThreadContext::new(batcher, &server);
                     connection::serve(connection, stopping, thread, server).await;
                 });
                 (address, stop)

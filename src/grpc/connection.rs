@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use prost::Message as _;
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _, ReadBuf};
 use tokio::sync::Semaphore;
 use tokio::task::{self, AbortHandle};
@@ -34,17 +35,21 @@ use tollgate_http2::{
 };
 use tonic::Status as GrpcStatus;
 
-use crate::answer_memory::ConnectionAnswers;
+use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
 use crate::grpc::connection_supervisor::supervise;
 use crate::grpc::context::{ServerContext, yield_to_others};
 use crate::grpc::layers::{ConnectionCalls, SHOULD_RATE_LIMIT};
-use crate::grpc::services::api_call::plain_status;
+use crate::grpc::services::api_call::{Caller, plain_status};
+use crate::grpc::services::rate_limits::{ApiCalls, CHECK, PEEK};
 use crate::grpc::services::{is_client_streaming, is_streaming};
 use crate::grpc::slow_path::{
     RequestBodies, UnsentBodies, fields, forward, header_map, http_request,
 };
 use crate::net::{Connection, ShutdownSignal};
 use crate::pipeline::{Batcher, EncodedResponse, FRAME_HEAD_BYTES, RequestError, Responder};
+use crate::proto::tollgate::v1::CheckRequest;
+use crate::proto::tollgate::v1::answer::Answer;
+use crate::proto::tollgate::v1::call::Call as ApiCall;
 use crate::tracing::TraceParent;
 
 /// Maximum number of calls that a connection starts before it yields.
@@ -67,6 +72,12 @@ const HALF_CLOSED_WAIT_MAX: Duration = Duration::from_secs(10);
 const LINGER_WAIT_MAX: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// Cost of a call of tollgate's API, in calls: it runs in a task.
+const CALLS_PER_API_CALL: usize = 4;
+
+/// The methods of the fast path.
+const UNARY_PATHS: [&str; 3] = [SHOULD_RATE_LIMIT, CHECK, PEEK];
+
 /// The error message for a call whose body exceeds the memory budget.
 const BODY_REFUSED: &str = "this connection holds too many unfinished request bodies; send fewer large requests at a time, or raise --body-memory-max";
 
@@ -77,6 +88,8 @@ pub(crate) struct ThreadContext {
     buffers: Rc<Buffers>,
     /// Held by the connection that resets late calls: one at a time.
     resetting: Rc<Semaphore>,
+    /// Carries out calls of tollgate's API.
+    api: Rc<ApiCalls>,
 }
 
 /// The buffers of one worker thread.
@@ -156,7 +169,7 @@ pub(crate) async fn serve(
         message_bytes_max: u32::try_from(server.message_size_max).unwrap_or(u32::MAX),
         resets_per_second_max: bounds.resets_per_second_max,
         control_frames_per_second_max: bounds.control_frames_per_second_max,
-        unary_path: Some(SHOULD_RATE_LIMIT),
+        unary_paths: &UNARY_PATHS,
         captured_header: server.pipeline.is_tracing().then_some(TraceParent::HEADER),
         is_client_streaming,
         header_list_hint: ", or raise --header-list-size-max",
@@ -370,22 +383,34 @@ impl ConnectionTask {
         }
     }
 
-    /// Starts a call in the batcher, or in tonic if the batcher does not support it.
+    /// Starts a call in the batcher, or in tonic if neither the batcher nor tollgate's API supports
+    /// it.
     fn call(&self, call: Call<'_>, now_us: u64) -> Result<usize, ConnectionError> {
         if let Some(message) = message_of(&call.body, self.server.message_size_max) {
-            let caller = StreamResponder {
+            let responder = StreamResponder {
                 http2: Rc::clone(&self.http2),
                 stream: call.stream,
                 pending: true,
             };
             let captured = call.captured.as_ref();
             let parent = captured.and_then(|value| TraceParent::read(value.as_bytes()));
-            let batcher = &self.thread.batcher;
-            if batcher
-                .start(message, call.timeout_us, parent, caller)
-                .is_ok()
-            {
-                return Ok(1);
+            if call.path == SHOULD_RATE_LIMIT {
+                let batcher = &self.thread.batcher;
+                let started = batcher.start(message, call.timeout_us, parent, responder);
+                if started.is_ok() {
+                    return Ok(1);
+                }
+            } else if let Ok(check) = CheckRequest::decode(message) {
+                let deadline = self.server.pipeline.deadline_after(call.timeout_us);
+                let check = if call.path == PEEK {
+                    ApiCall::Peek(check)
+                } else {
+                    ApiCall::Check(check)
+                };
+                self.call_api(check, Caller { deadline, parent }, responder);
+                return Ok(CALLS_PER_API_CALL);
+            } else {
+                responder.release();
             }
         }
         let request = self.http2.borrow_mut().decline_call(call);
@@ -393,6 +418,25 @@ impl ConnectionTask {
             Some(request) => self.forward(&request, now_us),
             None => Ok(CALLS_PER_TURN_MAX),
         }
+    }
+
+    /// Answers a call of tollgate's API in a task, which ends when the client closes the stream.
+    fn call_api(&self, call: ApiCall, caller: Caller, responder: StreamResponder) {
+        let answers = Arc::clone(self.answers());
+        let api = Rc::clone(&self.thread.api);
+        task::spawn_local(async move {
+            let (http2, stream) = (Rc::clone(&responder.http2), responder.stream);
+            tokio::select! {
+                answered = api.plain(call, caller, &answers) => responder.respond_api(answered),
+                () = poll_fn(|cx| http2.borrow_mut().poll_closed(stream, cx)) => {}
+            }
+        });
+    }
+
+    /// The memory of this connection's answers.
+    fn answers(&self) -> &Arc<ConnectionAnswers> {
+        let memory = &self.server.answers;
+        self.answers.get_or_init(|| memory.connection())
     }
 
     /// Forwards a request to tonic, which costs as much as all calls of a turn.
@@ -413,9 +457,8 @@ impl ConnectionTask {
             .bodies
             .open(stream, head, &request.body, request.end_stream);
         let routes = self.server.routes.clone();
-        let memory = &self.server.answers;
         let unsent = UnsentBodies {
-            connection: Arc::clone(self.answers.get_or_init(|| memory.connection())),
+            connection: Arc::clone(self.answers()),
             unread: self.server.metrics.connections.answers_unread.clone(),
         };
         let http2 = Rc::clone(&self.http2);
@@ -511,11 +554,16 @@ impl Drop for AbortOnDrop {
 
 impl ThreadContext {
     /// The context of a thread that decides checks with `batcher`.
-    pub(crate) fn new(batcher: Rc<Batcher<StreamResponder>>) -> Self {
+    pub(crate) fn new(batcher: Rc<Batcher<StreamResponder>>, server: &ServerContext) -> Self {
+        let api = ApiCalls {
+            pipeline: Arc::clone(&server.pipeline),
+            answers: Arc::clone(&server.answers),
+        };
         Self {
             batcher,
             buffers: Rc::default(),
             resetting: Rc::new(Semaphore::new(1)),
+            api: Rc::new(api),
         }
     }
 }
@@ -539,6 +587,37 @@ impl Buffers {
 
 // === impl StreamResponder ===
 
+impl StreamResponder {
+    /// Sends the answer to a check or a peek of tollgate's API.
+    fn respond_api(mut self, answered: Result<(Answer, Arc<AnswerPermit>), GrpcStatus>) {
+        match answered {
+            Ok((Answer::Check(answer), _permit)) => {
+                self.pending = false;
+                let bytes = answer.encoded_len();
+                let mut http2 = self.http2.borrow_mut();
+                http2.respond_unary(self.stream, bytes + FRAME_HEAD_BYTES, |into| {
+                    into.push(0);
+                    into.extend_from_slice(&u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes());
+                    // A vector grows as needed.
+                    let _ = answer.encode(into);
+                });
+            }
+            // No check has an answer of another kind; dropping this resets the stream.
+            Ok(_) => {}
+            Err(status) => self.refuse(status),
+        }
+    }
+
+    /// Sends the status of a call without an answer.
+    fn refuse(&mut self, status: GrpcStatus) {
+        self.pending = false;
+        let response = status.into_http::<()>();
+        let status = response.status().as_u16();
+        let mut http2 = self.http2.borrow_mut();
+        http2.send_response(self.stream, status, fields(response.headers()), true);
+    }
+}
+
 impl Drop for StreamResponder {
     fn drop(&mut self) {
         if self.pending
@@ -552,17 +631,13 @@ impl Drop for StreamResponder {
 impl Responder for StreamResponder {
     fn respond(mut self, response: Result<EncodedResponse<'_>, RequestError>) {
         self.pending = false;
-        let mut http2 = self.http2.borrow_mut();
         match response {
             Ok(response) => {
                 let bytes = response.frame_bytes();
+                let mut http2 = self.http2.borrow_mut();
                 http2.respond_unary(self.stream, bytes, |into| response.write_frame(into));
             }
-            Err(error) => {
-                let response = plain_status(&error).into_http::<()>();
-                let status = response.status().as_u16();
-                http2.send_response(self.stream, status, fields(response.headers()), true);
-            }
+            Err(error) => self.refuse(plain_status(&error)),
         }
     }
 
@@ -609,7 +684,7 @@ mod tests {
     #[test]
     fn a_responder_dropped_without_a_response_resets_the_stream() {
         let config = Config {
-            unary_path: Some(PATH),
+            unary_paths: &[PATH],
             ..Config::default()
         };
         let bodies = Arc::new(ByteBudget::new(1_000_000));

@@ -131,7 +131,7 @@ async fn run(
 ) {
     let batcher = Rc::new(Batcher::new(&server.pipeline));
     task::spawn_local(Rc::clone(&batcher).serve(submissions));
-    let thread = ThreadContext::new(batcher);
+    let thread = ThreadContext::new(batcher, &server);
     while let Some(job) = jobs.recv().await {
         let (server, thread) = (server.clone(), thread.clone());
         task::spawn_local(async move {

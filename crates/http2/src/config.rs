@@ -16,9 +16,10 @@ pub struct Config {
     pub resets_per_second_max: u32,
     /// Frames in a second that carry no part of a request. Default: 1,000.
     pub control_frames_per_second_max: u32,
-    /// Path of the unary gRPC method that takes the fast path. Default: none.
-    pub unary_path: Option<&'static str>,
-    /// Name, in lower case, of a header that the handler of that method reads
+    /// Paths of the unary gRPC methods that take the fast path, the most used one first. Default:
+    /// none.
+    pub unary_paths: &'static [&'static str],
+    /// Name, in lower case, of a header that the handler of those methods reads
     /// ([`crate::Call::captured`]). Default: none.
     pub captured_header: Option<&'static str>,
     /// Whether requests for this path stream: their bodies may go on as long as the client likes,
@@ -37,7 +38,7 @@ impl Default for Config {
             message_bytes_max: 4 * 1024 * 1024,
             resets_per_second_max: 200,
             control_frames_per_second_max: 1_000,
-            unary_path: None,
+            unary_paths: &[],
             captured_header: None,
             is_client_streaming: |_| false,
             header_list_hint: "",

@@ -12,7 +12,7 @@ const CAPTURED_BYTES_MAX: usize = 63;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'b> {
-    /// A call of [`crate::Config::unary_path`] has arrived in full.
+    /// A call of one of [`crate::Config::unary_paths`] has arrived in full.
     ///
     /// Answer with [`crate::ServerConnection::respond_unary`], with
     /// [`crate::ServerConnection::send_response`] for an error, or turn it into a request with
@@ -56,6 +56,8 @@ pub enum Event<'b> {
 pub struct Call<'b> {
     /// Stream to answer on.
     pub stream: u32,
+    /// The one of [`crate::Config::unary_paths`] that it names.
+    pub path: &'static str,
     /// The request's body: one gRPC message behind its five-byte head, as the client sent it.
     /// Neither is checked.
     pub body: Cow<'b, [u8]>,

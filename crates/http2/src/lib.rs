@@ -14,7 +14,7 @@
 //! use tollgate_http2::{ByteBudget, BufferPool, Config, Event, ServerConnection};
 //!
 //! let config = Config {
-//!     unary_path: Some("/echo.Echo/Echo"),
+//!     unary_paths: &["/echo.Echo/Echo"],
 //!     ..Config::default()
 //! };
 //! let buffers = Rc::new(BufferPool::default()); // one for each thread
@@ -65,7 +65,7 @@
 //!
 //! # The fast path
 //!
-//! [`Config::unary_path`] names one unary gRPC method. A plain call of it is an [`Event::Call`]
+//! [`Config::unary_paths`] names unary gRPC methods. A plain call of one is an [`Event::Call`]
 //! with the whole body, borrowed from the input where one DATA frame holds it, and
 //! [`ServerConnection::respond_unary`] writes HEADERS, DATA and trailers in one go. A call costs no
 //! allocation: its header block is not even decoded where it repeats the last one. Every other

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tollgate_limiter::{Code, ReservationOutcome};
 
 use crate::admin::query::json_response;
-use crate::pipeline::{ApiAnswer, ApiError, ApiLimit, RequestError};
+use crate::pipeline::{ApiAnswer, ApiError, ApiLimit, NoLimit, RequestError};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::call::Call;
 use crate::store::StoreError;
@@ -40,6 +40,9 @@ pub(super) struct CallAnswer {
     reset: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<String>,
+    /// Of a check, a peek or a reservation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_limit: Option<&'static str>,
     limits: Vec<LimitAnswer>,
 }
 
@@ -152,6 +155,7 @@ impl OneAnswer {
             remaining: answer.remaining,
             reset: answer.reset_us.map(seconds_text),
             retry_after: answer.retry_us.map(seconds_text),
+            no_limit: answer.no_limit.map(NoLimit::word),
             limits: answer.limits.into_iter().map(LimitAnswer::of).collect(),
         };
         match call {
@@ -165,6 +169,7 @@ impl OneAnswer {
             Call::Extend(call) => Self::Settle(CallAnswer {
                 reservation: Some(call.reservation),
                 expires,
+                no_limit: None,
                 ..checked
             }),
             Call::Commit(proto::CommitRequest { reservation, .. })
@@ -172,6 +177,7 @@ impl OneAnswer {
                 Self::Settle(CallAnswer {
                     reservation: Some(reservation),
                     settled: Some(settled),
+                    no_limit: None,
                     ..checked
                 })
             }

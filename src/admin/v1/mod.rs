@@ -97,7 +97,7 @@ struct Answered {
 }
 
 enum Answer {
-    One(CallResult),
+    One(Box<CallResult>),
     /// The body.
     Batch(Vec<u8>),
 }
@@ -310,9 +310,9 @@ impl Endpoints {
         let parent = pipeline.is_tracing().then(|| TraceParent::of(headers));
         let parent = parent.flatten();
         let answer = match endpoint {
-            Endpoint::One(field) => {
-                Answer::One(self.call(field, &body, "", parent, bytes_max).await?)
-            }
+            Endpoint::One(field) => Answer::One(Box::new(
+                self.call(field, &body, "", parent, bytes_max).await?,
+            )),
             Endpoint::Batch => Answer::Batch(self.batch(&body, parent).await?),
         };
         Ok(Answered { answer, permit })

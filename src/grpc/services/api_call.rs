@@ -40,11 +40,11 @@ const FIELDS: [&str; 5] = ["domain", "descriptors", "hits", "reservation", "expi
 
 /// Who made a call, as its metadata says.
 #[derive(Clone, Copy)]
-pub(super) struct Caller {
+pub(in crate::grpc) struct Caller {
     /// When the answer is no longer of use.
-    pub(super) deadline: Deadline,
+    pub(in crate::grpc) deadline: Deadline,
     /// The caller's trace.
-    pub(super) parent: Option<TraceParent>,
+    pub(in crate::grpc) parent: Option<TraceParent>,
 }
 
 /// A field of a call is invalid.

@@ -6,7 +6,7 @@ mod bytes_codec;
 mod kuadrant;
 mod quota;
 mod rate_limit;
-mod rate_limits;
+pub(in crate::grpc) mod rate_limits;
 
 use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;

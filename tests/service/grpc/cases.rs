@@ -5,8 +5,11 @@
 //!
 //! What it deliberately does not do: several calls at once (`streams`).
 
+use std::slice;
+
 use http::Request;
 use prost::Message as _;
+use tollgate::proto::tollgate::v1::{CheckRequest, Descriptor, Entry};
 use tollgate_test_support::grpc_client::{Code, RateLimitRequest, request};
 
 use super::gzip::gzipped;
@@ -17,6 +20,9 @@ use super::{RULES, left, one};
 /// A case: its name, the call's headers and DATA frames, and the expected gRPC status, or HTTP's
 /// where the request is not gRPC.
 type Case = (&'static str, (Request<()>, Vec<Vec<u8>>), &'static str);
+
+const CHECK: &str = "/tollgate.v1.RateLimits/Check";
+const PEEK: &str = "/tollgate.v1.RateLimits/Peek";
 
 fn plain() -> Request<()> {
     call().body(()).unwrap()
@@ -186,6 +192,85 @@ fn cases() -> Vec<Case> {
     ]
 }
 
+/// Checks and peeks of tollgate's API.
+fn own_cases() -> Vec<Case> {
+    let asked = |domain: &str, descriptors: &[Descriptor], hits| {
+        let message = CheckRequest {
+            domain: domain.to_owned(),
+            descriptors: descriptors.to_vec(),
+            hits,
+        };
+        frame(&message.encode_to_vec())
+    };
+    let key = |key: &str, value: String| Descriptor {
+        entries: vec![Entry {
+            key: key.to_owned(),
+            value,
+        }],
+        hits: None,
+    };
+    let one = key("many", "x".to_owned());
+    let good = asked("d", slice::from_ref(&one), Some(3));
+    let nobody = Descriptor::default();
+    let many: Vec<_> = (0..40).map(|n| key("other", n.to_string())).collect();
+    let long = asked("d", &[key("many", "x".repeat(3_000))], None);
+    let with = |name: &str, value: &str| {
+        let head = Request::post(format!("http://test{CHECK}"));
+        let head = head.header("content-type", "application/grpc");
+        head.header(name, value).body(()).unwrap()
+    };
+    let mut cases = Vec::new();
+    for path in [CHECK, PEEK] {
+        let to_path = |body: &[u8]| (to(path), vec![body.to_vec()]);
+        cases.extend([
+            ("plain", to_path(&good), "0"),
+            ("hits of its own", to_path(&asked("d", &many, None)), "0"),
+            (
+                "nothing to take",
+                to_path(&asked("d", slice::from_ref(&one), Some(0))),
+                "0",
+            ),
+            (
+                "two messages in one",
+                to_path(&frame(&good[5..].repeat(2))),
+                "0",
+            ),
+            (
+                "unknown domain",
+                to_path(&asked("e", slice::from_ref(&one), None)),
+                "0",
+            ),
+            (
+                "no domain",
+                to_path(&asked("", slice::from_ref(&one), None)),
+                "3",
+            ),
+            ("no descriptors", to_path(&asked("d", &[], None)), "3"),
+            (
+                "no entries",
+                to_path(&asked("d", slice::from_ref(&nobody), None)),
+                "3",
+            ),
+            (
+                "too many hits",
+                to_path(&asked("d", slice::from_ref(&one), Some(u64::MAX))),
+                "3",
+            ),
+            ("not protobuf", to_path(&frame(b"\xff\xff\xff")), "13"),
+            ("half a head", to_path(&[0, 0]), "13"),
+            ("longer than a message may be", to_path(&long), "11"),
+        ]);
+    }
+    let timeout = |text| (with("grpc-timeout", text), vec![good.clone()]);
+    let gzip = gzipped(&good[5..]);
+    cases.extend([
+        ("time enough", timeout("20S"), "0"),
+        ("no timeout that it knows", timeout("0s"), "13"),
+        ("gzip", (with("grpc-encoding", "gzip"), vec![gzip]), "0"),
+    ]);
+    cases
+}
+
 /// Values of `grpc-timeout`, and the status of a call with it.
 pub(crate) const TIMEOUTS: &[(&[u8], &str)] = &[
     (b"1H", "0"),
@@ -219,7 +304,8 @@ pub(crate) const TIMEOUTS: &[(&[u8], &str)] = &[
 
 async fn compare_cases(arguments: &[&str], beyond: Code) {
     let mut pair = Pair::start(RULES, arguments).await;
-    for (name, (head, body), status) in cases() {
+    let all = cases().into_iter().chain(own_cases());
+    for (name, (head, body), status) in all {
         let seen = pair.make(name, &head, &body).await;
         assert_eq!(seen.error, None, "{name}");
         let http = format!("HTTP {}", seen.status);

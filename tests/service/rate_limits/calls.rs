@@ -1,14 +1,16 @@
 //! What the bytes of the calls (`wire`) do not show: times, and health.
 
 use prost_types::Duration;
-use tollgate::proto::tollgate::v1::{OnExpiry, ReserveRequest};
+use serde_json::json;
+use tollgate::proto::tollgate::v1::{CheckRequest, OnExpiry, ReserveRequest};
 use tollgate_test_support::grpc_client::channel;
 use tollgate_test_support::in_process::Service;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::{RULES, SECOND, client, left, reserve};
+use super::super::api::post;
+use super::{RULES, SECOND, client, descriptor, left, reserve};
 
 fn seconds(seconds: i64, nanos: i32) -> Duration {
     Duration { seconds, nanos }
@@ -52,5 +54,58 @@ async fn health_knows_both_services() {
         };
         let status = health.check(asked).await.expect(name).into_inner();
         assert_eq!(status.status(), ServingStatus::Serving, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_without_a_limit_says_why() {
+    let rules = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: 10 }
+  - key: free
+    rate_limit: { unlimited: true }
+  - key: level
+    descriptors:
+      - key: below
+        rate_limit: { unit: hour, requests_per_unit: 10 }
+";
+    let service = Service::start(rules, &[]).await;
+    let mut client = client(&service).await;
+    let cases = [
+        ("d", &["user"][..], ""),
+        ("d", &["free"], "unlimited"),
+        ("d", &["none"], "no_rule"),
+        ("d", &["level"], "no_rule"),
+        ("d", &["none", "free"], "unlimited"),
+        ("d", &["free", "user"], ""),
+        ("misspelt", &["user"], "unknown_domain"),
+    ];
+    for (domain, keys, why) in cases {
+        let asked = CheckRequest {
+            domain: domain.to_owned(),
+            descriptors: keys.iter().map(|key| descriptor(key, "ann")).collect(),
+            hits: None,
+        };
+        let checked = client.check(asked.clone()).await.unwrap().into_inner();
+        let peeked = client.peek(asked).await.unwrap().into_inner();
+        let reserved = ReserveRequest {
+            domain: domain.to_owned(),
+            descriptors: keys.iter().map(|key| descriptor(key, "ann")).collect(),
+            hits: Some(1),
+            ..ReserveRequest::default()
+        };
+        let reserved = client.reserve(reserved).await.unwrap().into_inner();
+        let said = [checked.no_limit, peeked.no_limit, reserved.no_limit];
+        assert_eq!(said, [why; 3], "{domain} {keys:?}");
+        let one = |key: &&str| json!({ "entries": [{ "key": key, "value": "ann" }] });
+        let descriptors: Vec<_> = keys.iter().map(one).collect();
+        let body = json!({ "domain": domain, "descriptors": descriptors, "hits": 1 });
+        for call in ["check", "peek", "reserve"] {
+            let (status, answer) = post(service.http, call, &body).await;
+            assert_eq!(status, 200, "{answer}");
+            assert_eq!(answer["no_limit"].as_str().unwrap_or_default(), why);
+        }
     }
 }

@@ -63,7 +63,7 @@ use tollgate_telemetry::metrics::Metrics;
 use tollgate_telemetry::tracing::Traces;
 
 pub use self::api::{
-    API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, BatchProgress,
+    API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, BatchProgress, NoLimit,
     RESERVATION_ID_BYTES_MAX, give_way, new_reservation_id,
 };
 pub use self::api_call::{ApiCall, ApiStep, decode_recorded};

@@ -60,7 +60,7 @@ pub fn withstand(bytes: &[u8]) -> Result<Outcome, Fault> {
         message_bytes_max: 30_000,
         resets_per_second_max: 50,
         control_frames_per_second_max: 50,
-        unary_path: Some(UNARY_PATH),
+        unary_paths: &[UNARY_PATH],
         captured_header: Some("content-length"),
         is_client_streaming: |path| path == b"/fuzz.Fuzz/Stream",
         header_list_hint: "",

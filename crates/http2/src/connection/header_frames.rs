@@ -243,6 +243,7 @@ impl ServerConnection {
         stream.state = StreamState::CallPending(call);
         Some(Event::Call(Call {
             stream: id,
+            path: call.path,
             body,
             timeout_us: call.timeout.map(|timeout| timeout.us),
             captured: call.captured,

@@ -7,6 +7,8 @@ use crate::header_list::FieldKind;
 /// What is kept of the headers of a call on the fast path.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct CallHead {
+    /// The method that it calls.
+    pub(crate) path: &'static str,
     /// How long the client waits.
     pub(crate) timeout: Option<Timeout>,
     pub(crate) content_length: Option<u64>,
@@ -141,12 +143,12 @@ impl<'f> HeadFields<'f> {
         }
     }
 
-    pub(super) fn is_call(&self, unary_path: &str) -> bool {
+    /// The one of these paths that it calls; none for a request that is no plain call of one.
+    pub(super) fn call_path(&self, unary_paths: &[&'static str]) -> Option<&'static str> {
         let path = self.path.unwrap_or_default();
         let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
-        self.method == Some(b"POST")
-            && path == unary_path.as_bytes()
-            && self.is_grpc()
-            && !self.unusual
+        let is_plain = self.method == Some(b"POST") && self.is_grpc() && !self.unusual;
+        let mut paths = unary_paths.iter().filter(|_| is_plain);
+        paths.find(|known| path == known.as_bytes()).copied()
     }
 }

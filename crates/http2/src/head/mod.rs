@@ -43,7 +43,7 @@ pub(crate) const INVALID_BLOCK: ConnectionError = ConnectionError {
 pub(crate) struct HeaderDecoder {
     decoder: Decoder,
     fields: Fields,
-    unary_path: Option<&'static str>,
+    unary_paths: &'static [&'static str],
     captured_header: Option<&'static str>,
     /// Block of the last call, what it means, and the version of the table that it refers to.
     cached_block: Vec<u8>,
@@ -98,7 +98,7 @@ impl HeaderDecoder {
         Self {
             decoder: Decoder::default(),
             fields: Fields::new(config.header_list_bytes_max),
-            unary_path: config.unary_path,
+            unary_paths: config.unary_paths,
             captured_header: config.captured_header,
             cached_block: Vec::new(),
             cached_call: CallHead::default(),
@@ -254,9 +254,8 @@ impl HeaderDecoder {
     /// A call as a request, of the headers that were kept.
     pub(crate) fn request_of(&self, call: &CallHead) -> RequestHead {
         let mut list = HeaderList::default();
-        let path = self.unary_path.unwrap_or_default().as_bytes();
         list.push(FieldKind::Method, b":method", b"POST");
-        list.push(FieldKind::Path, b":path", path);
+        list.push(FieldKind::Path, b":path", call.path.as_bytes());
         list.push(FieldKind::ContentType, b"content-type", CONTENT_TYPES[0]);
         if let Some(timeout) = &call.timeout {
             list.push(FieldKind::GrpcTimeout, b"grpc-timeout", timeout.text());
@@ -282,8 +281,9 @@ impl HeaderDecoder {
         if !well_formed || !found.is_request() {
             return ParsedHead::Malformed;
         }
-        if self.unary_path.is_some_and(|path| found.is_call(path)) {
+        if let Some(path) = found.call_path(self.unary_paths) {
             return ParsedHead::Call(CallHead {
+                path,
                 timeout: found.timeout,
                 content_length: found.content_length,
                 captured: found.captured_once().map(CapturedValue::new),

@@ -21,7 +21,7 @@ const PATH: &str = "/echo.Echo/Echo";
 fn reader() -> HeaderDecoder {
     HeaderDecoder::new(&Config {
         header_list_bytes_max: 1_000,
-        unary_path: Some(PATH),
+        unary_paths: &[PATH],
         captured_header: Some("traceparent"),
         ..Config::default()
     })

@@ -13,7 +13,7 @@ use crate::api_calls::{descriptors_of, fill_id, id_of, read};
 use crate::grpc::services::api_call::{
     Caller, answer_memory_full, api_status, field_status, internal, invalid_call,
 };
-use crate::pipeline::{ApiAnswer, ApiLimit, ApiRequest, BatchProgress, Pipeline};
+use crate::pipeline::{ApiAnswer, ApiLimit, ApiRequest, BatchProgress, NoLimit, Pipeline};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
@@ -23,9 +23,9 @@ const TAGGED_BYTES: usize = 24;
 
 /// The service over the pipeline. Clones share it.
 #[derive(Clone)]
-pub(super) struct ApiCalls {
-    pub(super) pipeline: Arc<Pipeline>,
-    pub(super) answers: Arc<AnswerMemory>,
+pub(in crate::grpc) struct ApiCalls {
+    pub(in crate::grpc) pipeline: Arc<Pipeline>,
+    pub(in crate::grpc) answers: Arc<AnswerMemory>,
 }
 
 /// How much memory calls need.
@@ -48,6 +48,7 @@ fn answer(call: Call, answer: ApiAnswer) -> Answer {
     let passed = answer.verdict == Code::Ok;
     let limits = answer.limits.into_iter().map(limit).collect();
     let remaining = answer.remaining;
+    let no_limit = answer.no_limit.map_or("", NoLimit::word).to_owned();
     let settle = |reservation, settled: bool| {
         Answer::Settle(proto::SettleResponse {
             reservation,
@@ -67,6 +68,7 @@ fn answer(call: Call, answer: ApiAnswer) -> Answer {
             reset,
             retry_after,
             limits: Vec::new(),
+            no_limit,
         }),
         Call::Reserve(call) => Answer::Reserve(proto::ReserveResponse {
             verdict,
@@ -81,6 +83,7 @@ fn answer(call: Call, answer: ApiAnswer) -> Answer {
             reset,
             retry_after,
             limits: Vec::new(),
+            no_limit,
         }),
         Call::Extend(call) => settle(call.reservation, false),
         Call::Commit(call) => settle(call.reservation, true),
@@ -173,9 +176,19 @@ impl ApiCalls {
         call: impl FnOnce(T) -> Call,
     ) -> Result<(Answer, Arc<AnswerPermit>), Status> {
         let (caller, connection) = (self.caller(&request), self.connection(&request));
-        let call = call(request.into_inner());
+        self.plain(call(request.into_inner()), caller, &connection)
+            .await
+    }
+
+    /// Carries out one call of this caller.
+    pub(in crate::grpc) async fn plain(
+        &self,
+        call: Call,
+        caller: Caller,
+        connection: &Arc<ConnectionAnswers>,
+    ) -> Result<(Answer, Arc<AnswerPermit>), Status> {
         let size = CallSize::of(&call);
-        let mut permit = self.reserve(&connection, caller, size).await?;
+        let mut permit = self.reserve(connection, caller, size).await?;
         let answer = self.call(call, caller, self.answer_bytes_max()).await?;
         permit.resize(answer.encoded_len() as u64);
         Ok((answer, Arc::new(permit)))

@@ -16,7 +16,7 @@ use tokio_stream::Empty;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status, Streaming};
 
-use self::carry_out::ApiCalls;
+pub(in crate::grpc) use self::carry_out::ApiCalls;
 use crate::grpc::layers::StreamingMethod;
 use crate::grpc::service::GrpcService;
 use crate::grpc::services::api_call::internal;
@@ -26,6 +26,8 @@ use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
 use crate::proto::tollgate::v1::rate_limits_server::{RateLimits, RateLimitsServer};
 
+pub(in crate::grpc) const CHECK: &str = "/tollgate.v1.RateLimits/Check";
+pub(in crate::grpc) const PEEK: &str = "/tollgate.v1.RateLimits/Peek";
 const BATCH: &str = "/tollgate.v1.RateLimits/Batch";
 const STREAM: &str = "/tollgate.v1.RateLimits/Stream";
 

@@ -34,7 +34,7 @@ const IN_PROGRESS_MAX: usize = 64;
 type HeldAnswer = (Bytes, Option<AnswerPermit>);
 
 /// The answers to the calls of a stream, in any order. Dropping it ends the calls in progress.
-pub(super) struct Answers {
+pub(in crate::grpc) struct Answers {
     service: ApiCalls,
     caller: Caller,
     connection: Arc<ConnectionAnswers>,

@@ -10,7 +10,7 @@ use tollgate_limiter::algorithm::Settled;
 
 use super::bounds::give_way;
 use super::operations::cost_of;
-use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest};
+use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest, NoLimit};
 use crate::pipeline::api_call::{ApiStep, Decided};
 
 /// Limits that are written before other tasks run.
@@ -38,7 +38,11 @@ struct DecidedCheck<'a> {
 
 impl ApiAnswer {
     /// The answer where no limit was asked: nothing is reserved, and there is nothing to settle.
-    pub(super) fn without_limits(call: &ApiRequest<'_>, decided: Decided) -> Self {
+    pub(super) fn without_limits(
+        call: &ApiRequest<'_>,
+        decided: Decided,
+        no_limit: Option<NoLimit>,
+    ) -> Self {
         let passed = decided.code == Code::Ok;
         let hits = hits_max(call);
         Self {
@@ -62,6 +66,7 @@ impl ApiAnswer {
             remaining: None,
             reset_us: None,
             retry_us: decided.retry_us,
+            no_limit,
             limits: Vec::new(),
             headers: decided.headers,
             response: decided.response,
@@ -76,7 +81,9 @@ impl CallOutcomes<'_> {
     pub(super) async fn answer(&self, decided: Decided) -> Result<ApiAnswer, ApiError> {
         let decided_checks: Vec<_> = self.decided_checks().collect();
         if decided_checks.is_empty() {
-            return Ok(ApiAnswer::without_limits(self.call, decided));
+            let planned = self.plan.descriptor_checks().next();
+            let no_limit = planned.is_none().then(|| NoLimit::of(self.plan));
+            return Ok(ApiAnswer::without_limits(self.call, decided, no_limit));
         }
         let reservation = if decided.was_settled {
             // Whatever it found open in the other limits.
@@ -114,6 +121,7 @@ impl CallOutcomes<'_> {
             remaining: tightest.map(|limit| limit.remaining),
             reset_us: tightest.map(|limit| limit.reset_us),
             retry_us: decided.retry_us.filter(|_| self.call.step.takes()),
+            no_limit: None,
             limits,
             headers: decided.headers,
             response: decided.response,

@@ -129,7 +129,7 @@ impl Pipeline {
         }
         let Some(rules) = outcomes.rules else {
             // A setting answered a request that exceeds a bound.
-            return Ok(ApiAnswer::without_limits(&call, outcomes.decided));
+            return Ok(ApiAnswer::without_limits(&call, outcomes.decided, None));
         };
         if outcomes.outcomes.len() > SHORT_REQUEST_CHECKS_MAX {
             give_way().await;

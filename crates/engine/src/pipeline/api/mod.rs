@@ -17,7 +17,7 @@ mod settling;
 use std::sync::Arc;
 
 use tollgate_limiter::algorithm::Settled;
-use tollgate_limiter::{Code, Request, ReservationOutcome};
+use tollgate_limiter::{Code, DescriptorPlan, Plan, Request, ReservationOutcome};
 
 pub(in crate::pipeline) use self::bounds::SHORT_REQUEST_CHECKS_MAX;
 pub use self::bounds::{
@@ -66,6 +66,8 @@ pub struct ApiAnswer {
     pub reset_us: Option<u64>,
     /// The time until the same hits would pass; none where they passed or never will.
     pub retry_us: Option<u64>,
+    /// Why no limit applies; none where one does, or a setting answered.
+    pub no_limit: Option<NoLimit>,
     /// Every limit that applies, in the order of the descriptors. Empty for a caller that sends
     /// none.
     pub limits: Vec<ApiLimit>,
@@ -73,6 +75,17 @@ pub struct ApiAnswer {
     pub headers: Vec<(String, String)>,
     /// The answer as an encoded `RateLimitResponse`. Only of a peek and a report.
     pub response: Option<Vec<u8>>,
+}
+
+/// Why no limit applies to a call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NoLimit {
+    /// No rules have its domain.
+    UnknownDomain,
+    /// No rule with a limit matches a descriptor.
+    NoRule,
+    /// A rule that matches says `unlimited`.
+    Unlimited,
 }
 
 /// One limit of an answer.
@@ -96,6 +109,31 @@ pub struct ApiLimit {
     pub reset_us: u64,
     /// The time until the same hits would pass, where it refused; none when they never will.
     pub retry_us: Option<u64>,
+}
+
+// === impl NoLimit ===
+
+impl NoLimit {
+    /// Of a plan without checks.
+    fn of(plan: &Plan<'_>) -> Self {
+        let mut descriptors = plan.descriptors().iter();
+        if !plan.domain_known() {
+            Self::UnknownDomain
+        } else if descriptors.any(|one| matches!(one, DescriptorPlan::Unlimited)) {
+            Self::Unlimited
+        } else {
+            Self::NoRule
+        }
+    }
+
+    /// The word for callers, as in records of decisions.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::UnknownDomain => "unknown_domain",
+            Self::NoRule => "no_rule",
+            Self::Unlimited => "unlimited",
+        }
+    }
 }
 
 /// Why a call has no answer.

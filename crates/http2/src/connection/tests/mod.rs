@@ -29,7 +29,7 @@ const CONFIG: Config = Config {
     message_bytes_max: 256 * 1024,
     resets_per_second_max: 20,
     control_frames_per_second_max: 50,
-    unary_path: Some(PATH),
+    unary_paths: &[PATH],
     captured_header: Some("trace"),
     is_client_streaming: |path| path.starts_with(STREAMING_PATH.as_bytes()),
     header_list_hint: ", or raise the limit",
