@@ -23,7 +23,7 @@ pub enum Exit {
     OverLimit = 3,
     /// No service answered, or it answered with an error.
     NoAnswer = 4,
-    /// `hit --expect-limit`: no limit matched a descriptor.
+    /// `hit --expect-limit`: no limit matched a descriptor. `explain`: no rules have the domain.
     NoLimit = 5,
     /// Only a part was done: `convert` left out what has no equal, or some replicas of
     /// `top --once`, `reset` or `shadow` did not answer.

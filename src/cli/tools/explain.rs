@@ -79,13 +79,16 @@ impl Explain {
             Match::Rules(matched) => Some(matched),
             Match::UnknownDomain | Match::None => None,
         };
+        let is_unknown = rules.domain(domain).is_none();
         let levels = matched.map_or(entries.len(), |matched| matched.entries);
         for line in level_lines(&rules, &self.domain, pairs, levels) {
             print_line!("{line}");
         }
         let Some(matched) = matched else {
             print_line!("no limit matches: the request passes");
-            return self.print_live_status(pairs);
+            let exit = self.print_live_status(pairs)?;
+            let is_wrong = is_unknown && matches!(exit, Exit::Success);
+            return Ok(if is_wrong { Exit::NoLimit } else { exit });
         };
         let entries = entries.get(..levels).unwrap_or_default();
         self.print_all_or_nothing(&rules);

@@ -7,7 +7,7 @@ use tollgate_limiter::{
     Timestamp,
 };
 
-use crate::pipeline::{RequestError, described_position, retry_after};
+use crate::pipeline::{NoLimit, RequestError, described_position, retry_after};
 
 /// What a client would have got, and how it came about.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct Answer {
     /// Seconds until all limits that refused allow the request, as `Retry-After` has them; none
     /// when that is never, or nothing refused.
     pub retry_after_seconds: Option<u64>,
+    /// Why no limit applies; none where one does, or there is no plan.
+    pub no_limit: Option<NoLimit>,
     /// The checks, in the plan's order.
     pub checks: Vec<CheckAnswer>,
     /// The indices of the rules that each descriptor matched, counted or not, in the order sent.
@@ -79,6 +81,7 @@ impl Answer {
             descriptors: descriptors.collect(),
             described: described_position(decision),
             retry_after_seconds: retry_after(decision),
+            no_limit: None,
             checks: Vec::new(),
             matched: Vec::new(),
             refunds: Vec::new(),
@@ -94,6 +97,7 @@ impl Answer {
             descriptors: Vec::new(),
             described: None,
             retry_after_seconds: None,
+            no_limit: None,
             checks: Vec::new(),
             matched: Vec::new(),
             refunds: Vec::new(),
@@ -107,6 +111,7 @@ impl Answer {
             first..first.saturating_add(matched.rules.len())
         });
         self.matched.extend(matched);
+        self.no_limit = NoLimit::of(plan);
         let checks = plan
             .descriptor_checks()
             .filter_map(|(descriptor, position)| {

@@ -10,6 +10,7 @@ use crate::rule_tests::grammar::RESERVATION_RESULTS;
 use crate::rule_tests::test_file::{Expectation, Expected, QuotaStep, Value};
 use crate::rule_tests::values::{Wait, rate_text};
 use tollgate_admin_api::rule_name;
+use tollgate_engine::pipeline::NoLimit;
 use tollgate_engine::quota::play::Played;
 use tollgate_engine::simulation::Answer;
 use tollgate_rules::file::Span;
@@ -37,8 +38,21 @@ pub(super) struct Answered<'a> {
 }
 
 /// What in an answer is not as expected.
-pub(super) fn compare(expected: &Expected, answered: &Answered<'_>) -> Vec<Difference> {
+///
+/// A domain without rules is misspelt, unless the step at `span` expects it.
+pub(super) fn compare(expected: &Expected, span: Span, answered: &Answered<'_>) -> Vec<Difference> {
     let mut found = Vec::new();
+    let mut fields = expected.answer.iter();
+    if answered.answer.no_limit == Some(NoLimit::UnknownDomain)
+        && !fields.any(|expected| expected.field == "no_limit")
+    {
+        found.push(Difference {
+            field: "domain".to_owned(),
+            span,
+            expected: "a domain with rules, or `expect: {no_limit: unknown_domain}`".to_owned(),
+            actual: "no rules have this domain".to_owned(),
+        });
+    }
     for expected in &expected.answer {
         found.extend(expected.compare("", answered.text(&expected.field)));
     }
@@ -161,6 +175,10 @@ impl Answered<'_> {
                 None if code == Some(Code::Ok) => Wait::Seconds(0).to_string(),
                 None => Wait::Never.to_string(),
             },
+            "no_limit" => answer
+                .no_limit
+                .map_or("a limit applied", NoLimit::word)
+                .to_owned(),
             "reservation" => {
                 let mut results = RESERVATION_RESULTS.iter();
                 let result = results.find(|(_, outcome)| *outcome == answer.reservation);

@@ -9,6 +9,7 @@ use crate::rule_tests::grammar::{
 use crate::rule_tests::load::{Loader, with_place};
 use crate::rule_tests::test_file::{Expectation, Expected};
 use crate::rule_tests::values::wait;
+use tollgate_engine::pipeline::NoLimit;
 use tollgate_rules::file::{FieldPlace, Fields};
 use tollgate_rules::yaml::Node;
 
@@ -40,6 +41,7 @@ impl Loader<'_> {
             "retry_after",
             self.parsed(at, "retry_after", wait),
         ));
+        answer.extend(self.expected_word(at, "no_limit", &NoLimit::ALL.map(NoLimit::word)));
         let words = RESERVATION_RESULTS.map(|(word, _)| word);
         answer.extend(self.expected_word(at, "reservation", &words));
         answer.extend(expect(at, "reserved", self.reader.integer(at, "reserved")));

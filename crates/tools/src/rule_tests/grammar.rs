@@ -5,6 +5,7 @@
 //! and run `make readme`.
 
 use serde_json::{Map, Value, json};
+use tollgate_engine::pipeline::NoLimit;
 use tollgate_limiter::{OnExpiry, ReservationOutcome, Unit};
 
 use tollgate_rules::file::{
@@ -232,6 +233,11 @@ pub(super) static EXPECT: Mapping = Mapping {
         field("headers", Kind::Headers)
             .about("Headers of the answer by name; null for a header that is absent."),
         field("body", Kind::Text).about("The body of the answer."),
+        field(
+            "no_limit",
+            one_of(|| NoLimit::ALL.map(NoLimit::word).to_vec()),
+        )
+        .about("Why no limit applies. A step whose domain has no rules fails unless it expects that."),
         field(
             "reservation",
             one_of(|| RESERVATION_RESULTS.map(|(word, _)| word).to_vec()),

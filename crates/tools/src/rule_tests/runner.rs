@@ -282,7 +282,7 @@ impl<'t> Run<'t> {
             admitted,
             rules: &rules.rules,
         };
-        let differences = compare(&ask.expected, &answered);
+        let differences = compare(&ask.expected, step.span, &answered);
         if !differences.is_empty() {
             let request = ask.request(time);
             let action = format!("{name} {}", short_text(&request));

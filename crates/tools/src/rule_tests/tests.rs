@@ -285,11 +285,21 @@ fn several_descriptors_and_no_rule_are_said() {
         expect:
           rule: edge.user
           descriptors: [{rule: edge.user}, {rule: none, verdict: OK}, {rule: none, remaining: 0}]
-      - {ask: edge nothing=y, expect: {rule: none, verdict: OK}}
-      - {ask: elsewhere user=ada, expect: {rule: none, verdict: OK}}
+      - {ask: edge nothing=y, expect: {rule: none, verdict: OK, no_limit: no_rule}}
+      - {ask: edge free=x; nothing=y, expect: {no_limit: unlimited}}
+      - {ask: elsewhere user=ada, expect: {rule: none, verdict: OK, no_limit: unknown_domain}}
       - {ask: edge closed=a, expect: {verdict: OVER_LIMIT, retry_after: never}}
 ",
     );
+    let wrong = differences(
+        NOON,
+        "      - {ask: misspelt user=ada, expect: {verdict: OK}}
+      - {ask: edge user=ada, expect: {no_limit: no_rule}}
+",
+    );
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    assert!(wrong[0].contains("no rules have this domain"), "{wrong:?}");
+    assert!(wrong[1].contains("a limit applied"), "{wrong:?}");
 }
 
 #[test]

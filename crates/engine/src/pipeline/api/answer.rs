@@ -81,8 +81,7 @@ impl CallOutcomes<'_> {
     pub(super) async fn answer(&self, decided: Decided) -> Result<ApiAnswer, ApiError> {
         let decided_checks: Vec<_> = self.decided_checks().collect();
         if decided_checks.is_empty() {
-            let planned = self.plan.descriptor_checks().next();
-            let no_limit = planned.is_none().then(|| NoLimit::of(self.plan));
+            let no_limit = NoLimit::of(self.plan);
             return Ok(ApiAnswer::without_limits(self.call, decided, no_limit));
         }
         let reservation = if decided.was_settled {

@@ -114,15 +114,20 @@ pub struct ApiLimit {
 // === impl NoLimit ===
 
 impl NoLimit {
-    /// Of a plan without checks.
-    fn of(plan: &Plan<'_>) -> Self {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::UnknownDomain, Self::NoRule, Self::Unlimited];
+
+    /// Of a plan. None where it has a limit.
+    pub(crate) fn of(plan: &Plan<'_>) -> Option<Self> {
         let mut descriptors = plan.descriptors().iter();
-        if !plan.domain_known() {
-            Self::UnknownDomain
+        if plan.descriptor_checks().next().is_some() {
+            None
+        } else if !plan.domain_known() {
+            Some(Self::UnknownDomain)
         } else if descriptors.any(|one| matches!(one, DescriptorPlan::Unlimited)) {
-            Self::Unlimited
+            Some(Self::Unlimited)
         } else {
-            Self::NoRule
+            Some(Self::NoRule)
         }
     }
 
