@@ -49,7 +49,7 @@ fn ask(tollgate: &Tollgate, method: &str, path: &str, body: &str) -> (u16, Value
 }
 
 /// The first events of a stream, until one of each of these names has come.
-fn events(
+pub(crate) fn events(
     tollgate: &Tollgate,
     query: &str,
     names: &[&str],

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tollgate_test_support::child_process::{KillOnDrop, SpawnTied as _};
+use tollgate_test_support::components::{component, repository};
 use tollgate_test_support::grpc_client::{
     Code, Descriptor, RateLimitOverride, descriptor, request,
 };
@@ -18,6 +19,7 @@ use tollgate_test_support::metrics_text::series_value;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
+use crate::process::admin::events;
 use crate::process::admin_commands::admin;
 use crate::process::commands::tollgate;
 use crate::process::running::Running;
@@ -212,7 +214,7 @@ fn of_decisions(lines: &[Value]) -> (BTreeMap<String, [u64; 2]>, [u64; 2]) {
     (over, requests)
 }
 
-fn json(text: &str) -> Value {
+fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
@@ -237,7 +239,7 @@ fn check_replay(model: &Model, recording: &str, rules: &str) {
     let (code, replayed, stderr) =
         tollgate(&["replay", recording, "--rules", rules, "--format", "json"]);
     assert_eq!((code, &*stderr), (0, ""), "{replayed}");
-    let replayed = json(&replayed);
+    let replayed = parsed(&replayed);
     let requests = numbers(&replayed, ["admitted", "refused"]);
     assert_eq!(requests, model.requests);
     let mut rows: BTreeMap<String, Counts> = BTreeMap::new();
@@ -280,11 +282,97 @@ fn check_metrics(model: &Model, service: &Tollgate) {
     assert_eq!(kinds.map(|kind| by_level(kind, deep)), [6, 2, 4]);
 }
 
-/// `/limits` has what the model has.
+/// The dashboard's queries, over a scrape before the load and one after it, have what the model
+/// has. Prometheus's promtool evaluates them.
+fn check_dashboard(model: &Model, service: &Tollgate) {
+    let dashboard = fs::read_to_string(repository().join("helm/tollgate/files/dashboard.json"));
+    let dashboard = parsed(&dashboard.unwrap());
+    let query = |title: &str| {
+        let mut panels = dashboard["panels"].as_array().unwrap().iter();
+        let panel = panels.find(|panel| panel["title"] == title).expect(title);
+        let query = panel["targets"][0]["expr"].as_str().unwrap();
+        // Ten minutes at a rate; a limit without such hits is left out.
+        let rate = query.replace("$__rate_interval", "10m");
+        let rate = rate.replace("$namespace", "shop").replace("$job", "edge");
+        format!("round(600 * ({rate})) > 0")
+    };
+    let sample = |labels: Value, value: u64| {
+        // An empty label is none in Prometheus.
+        let labels = labels.as_object().unwrap().iter();
+        let labels: Vec<_> = labels
+            .filter(|(_, value)| *value != "")
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        json!({ "labels": format!("{{{}}}", labels.join(",")), "value": value })
+    };
+    let by_limit = |outcome: usize| -> Vec<Value> {
+        let hits = model.hits.iter().filter(|(_, hits)| hits[outcome] > 0);
+        hits.map(|((rule, limit), hits)| {
+            sample(json!({ "rule": rule, "limit": limit }), hits[outcome])
+        })
+        .collect()
+    };
+    let [admitted, refused] = model.requests;
+    let queries = [
+        ("Refused, by limit (top ten)", by_limit(1)),
+        ("Would be refused, by limit (top ten)", by_limit(2)),
+        (
+            "Decisions by code",
+            vec![
+                // The reservation and its commit.
+                sample(json!({ "code": "ok" }), admitted + 2),
+                sample(json!({ "code": "over_limit" }), refused),
+            ],
+        ),
+    ];
+    let metrics = service.get("/metrics");
+    let counted = ["tollgate_limit_hits_total{", "tollgate_decisions_total{"];
+    let series = metrics.lines().filter_map(|line| {
+        let (name, value) = line.rsplit_once("} ")?;
+        let counted = counted.iter().any(|name| line.starts_with(name));
+        counted.then(|| {
+            json!({
+                "series": format!(r#"{name},namespace="shop",job="edge"}}"#),
+                "values": format!("0 {value}+0x8"),
+            })
+        })
+    });
+    let tests = json!({
+        "tests": [{
+            "interval": "1m",
+            "input_series": series.collect::<Vec<_>>(),
+            "promql_expr_test": queries.map(|(title, samples)| json!({
+                "expr": query(title), "eval_time": "9m", "exp_samples": samples,
+            })),
+        }],
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    // JSON is YAML.
+    fs::write(file.path(), tests.to_string()).unwrap();
+    let promtool = Command::new(component("promtool/promtool"))
+        .args(["test", "rules"])
+        .arg(file.path())
+        .output()
+        .unwrap();
+    let said = [promtool.stdout, promtool.stderr].concat();
+    assert!(
+        promtool.status.success(),
+        "{}",
+        String::from_utf8_lossy(&said)
+    );
+}
+
+/// `/limits` has what the model has, and the stream that the live page shows.
 fn check_limits(model: &Model, service: &Tollgate) {
     let (status, limits) = http(service.admin, "GET", "/limits", "");
     assert_eq!(status, 200, "{limits}");
-    let limits = json(&limits);
+    check_limit_states(model, &parsed(&limits));
+    for (_, state) in events(service, "", &["state"], || ()) {
+        check_limit_states(model, &state);
+    }
+}
+
+fn check_limit_states(model: &Model, limits: &Value) {
     let limits = limits["limits"].as_array().unwrap();
     assert_eq!(limits.len(), model.hits.len() - 1, "all but the override");
     for limit in limits {
@@ -310,7 +398,7 @@ fn check_top(model: &Model, url: &str) {
     ];
     let (code, top, stderr) = tollgate(&[&top[..], &["--format", "json"]].concat());
     assert_eq!((code, &*stderr), (0, ""));
-    let top = json(&top);
+    let top = parsed(&top);
     let mut keys: BTreeMap<String, [u64; 3]> = BTreeMap::new();
     for key in top["keys"].as_array().unwrap() {
         let counts = keys.entry(key["rule"].as_str().unwrap().to_owned());
@@ -376,14 +464,14 @@ async fn every_reader_says_which_limit_refused() {
 
     // Single decisions: the tap and the log.
     let tapped: Vec<Value> = std::iter::from_fn(|| tap.next_line())
-        .map(|line| json(&line))
+        .map(|line| parsed(&line))
         .collect();
     let logged = until("all decisions are logged", || {
         let lines = fs::read_to_string(&log).unwrap_or_default();
         let lines: Vec<_> = lines.lines().map(str::to_owned).collect();
         (lines.len() == tapped.len()).then_some(lines).ok_or(())
     });
-    let logged: Vec<Value> = logged.iter().map(|line| json(line)).collect();
+    let logged: Vec<Value> = logged.iter().map(|line| parsed(line)).collect();
     check_decisions(&model, [&tapped, &logged]);
     until("the recording ends", || recorder.0.try_wait().unwrap());
     check_replay(&model, &recording, &rules);
@@ -404,4 +492,5 @@ async fn every_reader_says_which_limit_refused() {
 
     check_metrics(&model, &service);
     check_limits(&model, &service);
+    check_dashboard(&model, &service);
 }
