@@ -81,7 +81,8 @@ fn the_answer_comes_first_then_charts_then_tables() {
     assert_eq!(browser.run(columns), 180);
     let rows = "return document.querySelectorAll('#time-title ~ details tbody tr').length";
     assert_eq!(browser.run(rows), 180);
-    let smallest = "Never refused. The smallest limit that would not have either: 212.";
+    let smallest =
+        "Refuses nothing in this replay. 212 per hour is the smallest that refuses nothing.";
     browser.wait_for_text("[aria-labelledby=peaks-title]", smallest);
     // A drawing fills its place: a wrong path or a missing style would leave it empty.
     let height = "const box = document.querySelector('path.refused').getBBox(); \

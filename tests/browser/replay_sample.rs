@@ -52,6 +52,7 @@ pub(crate) fn one_set() -> ReplayReport {
     let admitted = points.iter().map(|point| point.admitted).sum();
     let refused = points.iter().map(|point| point.refused).sum();
     let difference = Difference {
+        count: 12,
         at: "2026-11-20T00:00:04.120Z".into(),
         domain: "shop".into(),
         entries: key(3, 1).entries,
@@ -204,6 +205,7 @@ fn limits(an_hour: u64) -> Vec<RuleReport> {
         peak_at: time(611),
         peak_key: "tenant=tenant-1".into(),
         smallest_limit: (refused == 0).then_some(peak_hits),
+        smallest_limit_text: (refused == 0).then(|| format!("{peak_hits} per hour")),
         ..RuleReport::default()
     };
     let tenants = format!("{an_hour} per hour");

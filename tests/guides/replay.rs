@@ -142,7 +142,9 @@ fn whole_report() -> ReplayReport {
     };
     let limit = RuleReport {
         smallest_limit: Some(1),
+        smallest_limit_text: Some(String::new()),
         smallest_limit_unknown: Some(String::new()),
+        window_seconds: Some(1),
         reservations: Some(ReservationFigures::default()),
         ..RuleReport::default()
     };

@@ -83,7 +83,7 @@ fn a_recording_of_a_service_gives_its_verdicts_and_the_keys_that_a_change_refuse
     let (code, text, _) = tollgate(&[&rules[..], &changed].concat());
     assert_eq!(code, 0);
     assert!(
-        text.contains("Newly refused by --against: 1 requests"),
+        text.contains("Newly refused by --against: 1 request"),
         "{text}"
     );
     assert!(text.contains("user=ada"), "{text}");

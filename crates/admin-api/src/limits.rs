@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_limiter::{Algorithm, Limit, ReserveAmount, ReserveRule};
 
 use super::keys::{Entry, ValueMode};
+use super::text::limit_text;
 
 /// The response of `GET /limits`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -225,13 +226,8 @@ pub struct LimitFigures {
 impl LimitFigures {
     /// The figures of a limit with this algorithm.
     pub fn of(limit: &Limit, algorithm: &dyn Algorithm) -> Self {
-        let text = if limit.unit().is_none() {
-            format!("{} in flight", limit.requests_per_unit())
-        } else {
-            let window = limit.describe_window();
-            let window = window.strip_prefix("1 ").unwrap_or(&window);
-            format!("{} per {window}", limit.requests_per_unit())
-        };
+        let window = limit.unit().map(|_| limit.describe_window());
+        let text = limit_text(limit.requests_per_unit(), window.as_deref());
         Self {
             requests_per_unit: limit.requests(),
             unit: limit.unit().map(|unit| unit.name().to_owned()),
@@ -239,6 +235,14 @@ impl LimitFigures {
             algorithm: algorithm.name().to_owned(),
             burst: limit.burst(),
             text,
+        }
+    }
+
+    /// The limit in words, with its burst where that is another number.
+    pub fn with_burst(&self) -> String {
+        match self.burst {
+            burst if burst == self.requests_per_unit => self.text.clone(),
+            burst => format!("{}, burst {burst}", self.text),
         }
     }
 }

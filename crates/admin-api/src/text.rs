@@ -1,5 +1,6 @@
 //! Texts that several parts of the JSON share: times, entries, names of rules, the replica's name.
 
+use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tollgate_limiter::{Rule, Timestamp};
@@ -7,11 +8,73 @@ use tollgate_limiter::{Rule, Timestamp};
 /// Longest text of a time that is parsed, in bytes.
 const TIME_BYTES_MAX: usize = 64;
 
+/// Units of a printed time, in seconds.
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
 /// A time as RFC 3339 in UTC with milliseconds.
 pub fn time_text(at: Timestamp) -> String {
     let since_1970 = Duration::from_micros(at.as_us());
     let at = UNIX_EPOCH.checked_add(since_1970).unwrap_or(UNIX_EPOCH);
     humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// A time in its largest unit and the next one: `49 s`, `16 h 44 min`, `3 d 4 h`. Rounded up, so
+/// that a retry after it is not too early. A negative time is 0.
+pub fn duration_text(seconds: impl TryInto<u64>) -> String {
+    let exact = seconds.try_into().unwrap_or_default();
+    let step = match exact {
+        DAY.. => HOUR,
+        HOUR.. => MINUTE,
+        _ => 1,
+    };
+    let rounded = exact.div_ceil(step).saturating_mul(step);
+    let (unit, name, smaller_unit, smaller_name) = match rounded {
+        DAY.. => (DAY, "d", HOUR, "h"),
+        HOUR.. => (HOUR, "h", MINUTE, "min"),
+        MINUTE.. => (MINUTE, "min", 1, "s"),
+        _ => return format!("{rounded} s"),
+    };
+    let (whole, rest) = (rounded / unit, rounded % unit / smaller_unit);
+    if rest == 0 {
+        format!("{whole} {name}")
+    } else {
+        format!("{whole} {name} {rest} {smaller_name}")
+    }
+}
+
+/// A limit in words: `10 per minute`, `10 per 15 minutes`, or `10 in flight` without a window.
+pub fn limit_text(requests: impl Display, window: Option<&str>) -> String {
+    match window {
+        None => format!("{requests} in flight"),
+        Some(window) => {
+            let window = window.strip_prefix("1 ").unwrap_or(window);
+            format!("{requests} per {window}")
+        }
+    }
+}
+
+/// A number with a comma between thousands.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number with its noun: `1 key`, `12 keys`.
+pub fn counted(number: u64, one: &str, many: &str) -> String {
+    format!(
+        "{} {}",
+        grouped(number),
+        if number == 1 { one } else { many }
+    )
 }
 
 /// Parses a time in RFC 3339, in UTC. None if it is another text.
@@ -110,6 +173,37 @@ mod tests {
             let expected = expected.map_err(str::to_owned);
             assert_eq!(parse_entries(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn times_have_two_units_and_are_rounded_up() {
+        for (seconds, words) in [
+            (-1_i64, "0 s"),
+            (0, "0 s"),
+            (49, "49 s"),
+            (60, "1 min"),
+            (61, "1 min 1 s"),
+            (3_599, "59 min 59 s"),
+            (3_600, "1 h"),
+            (3_601, "1 h 1 min"),
+            (60_240, "16 h 44 min"),
+            (60_241, "16 h 45 min"),
+            (86_341, "1 d"),
+            (86_401, "1 d 1 h"),
+            (3 * 86_400 + 4 * 3_600, "3 d 4 h"),
+            (i64::MAX, "106751991167300 d 16 h"),
+        ] {
+            assert_eq!(duration_text(seconds), words, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_000), "1,000");
+        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!(counted(1, "key", "keys"), "1 key");
     }
 
     #[test]

@@ -238,13 +238,22 @@ impl RecordedVerdicts {
             return;
         }
         self.counts.different = self.counts.different.saturating_add(1);
-        if self.counts.first_differences.len() < self.differences_max {
-            let (domain, entries) = descriptor(&decided.recorded.request, 0);
+        let (domain, entries) = descriptor(&decided.recorded.request, 0);
+        let recorded = recorded.as_str_name();
+        let mut known = self.counts.first_differences.iter_mut();
+        let alike = known.find(|one| {
+            (&*one.domain, &*one.recorded, &*one.replayed) == (&*domain, recorded, replayed)
+                && one.entries == entries
+        });
+        if let Some(alike) = alike {
+            alike.count = alike.count.saturating_add(1);
+        } else if self.counts.first_differences.len() < self.differences_max {
             self.counts.first_differences.push(Difference {
+                count: 1,
                 at: time_text(decided.at),
                 domain,
                 entries,
-                recorded: recorded.as_str_name().to_owned(),
+                recorded: recorded.to_owned(),
                 replayed: replayed.to_owned(),
             });
         }

@@ -41,6 +41,8 @@ pub(super) struct Decided {
     pub(super) recorded: Arc<Request>,
     /// The order of each check.
     pub(super) orders: Vec<u64>,
+    /// Whether the same rules decided it when it was recorded.
+    pub(super) is_own: bool,
     /// Whether `all_or_nothing` joins several limits of it.
     pub(super) is_joined: bool,
 }
@@ -191,6 +193,7 @@ impl Engine {
             at,
             recorded: Arc::clone(request),
             orders: Vec::new(),
+            is_own: self.decided_it(request),
             is_joined: false,
         };
         let (message, call) = (&request.request, request.call.as_ref());

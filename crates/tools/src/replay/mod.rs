@@ -30,7 +30,7 @@ mod undecidable;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tollgate_limiter::{Allowance, Timestamp};
+use tollgate_limiter::Timestamp;
 
 use self::comparison::{Comparison, RecordedVerdicts};
 use self::engine::Engine;
@@ -88,14 +88,11 @@ struct Replayed {
 
 impl Replayed {
     fn new(side: Side, header: &Header, options: &Options) -> Result<Self, ReplayError> {
-        let limits = side.rules.loaded.rules.written_rules();
-        let limits = limits
-            .filter(|(rule, table)| table.is_some() || rule.allowance != Allowance::Unlimited);
         let mut tally = Tally::default();
         tally.report.rules = RulesFacts {
             path: side.path.display().to_string(),
             hash: format!("{:012x}", side.rules.hash),
-            limits: limits.count(),
+            limits: side.rules.loaded.rules.written_rules().count(),
         };
         let began = Timestamp::from_us(header.began_us);
         Ok(Self {

@@ -4,6 +4,7 @@
 //! Every list is bounded, and what is left out is counted beside it.
 
 use serde::Serialize;
+use tollgate_admin_api::{counted, duration_text};
 
 /// The result of a replay.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -146,9 +147,18 @@ pub struct RuleReport {
     pub peak_at: String,
     /// The key it was, as `key=value` pairs.
     pub peak_key: String,
-    /// The smallest number that would have refused nothing, with the other limits as they are.
+    /// Seconds of a window of the limit. None for limits of requests in flight and by value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_seconds: Option<u64>,
+    /// How often the recording has it over the limit, in requests that these rules decided.
+    pub recorded_over: u64,
+    /// The smallest number that refuses nothing of the recording, from empty buckets, with the
+    /// other limits as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smallest_limit: Option<u64>,
+    /// The limit with that number in words, with its burst.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smallest_limit_text: Option<String>,
     /// Why `smallest_limit` is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smallest_limit_unknown: Option<String>,
@@ -165,6 +175,40 @@ impl RuleReport {
     /// How often a descriptor was over the limit.
     pub fn over(&self) -> u64 {
         self.refused.saturating_add(self.would_refuse)
+    }
+
+    /// What the recording says of the limit, in sentences. A recording that is shorter than the
+    /// window says nothing of a whole window.
+    pub fn finding(&self, recording: &RecordingFacts) -> String {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // seconds for people
+        let seconds = recording.seconds.ceil() as u64;
+        let (length, over) = (duration_text(seconds), self.over());
+        let keys = counted(self.keys_refused, "key", "keys");
+        let mut sentences = vec![match (over, self.refused) {
+            (0, _) => "Refuses nothing in this replay.".to_owned(),
+            (_, 0) => format!("Would refuse {keys}."),
+            _ => format!("Refuses {keys}."),
+        }];
+        if self.recorded_over != over && self.recorded_over > 0 {
+            let times = counted(self.recorded_over, "time", "times");
+            sentences.push(format!("In the recording it was over {times}."));
+        }
+        let smallest = "the smallest that refuses nothing";
+        sentences.extend(
+            match (&self.smallest_limit_text, &self.smallest_limit_unknown) {
+                (Some(limit), _) => Some(format!("{limit} is {smallest}.")),
+                (None, Some(why)) => Some(format!("It is not known which is {smallest}: {why}.")),
+                (None, None) => None,
+            },
+        );
+        if let Some(window) = self.window_seconds.filter(|window| *window > seconds) {
+            let window = duration_text(window);
+            sentences.push(format!(
+                "The recording ({length}) is shorter than a window ({window}), and begins with \
+                 empty buckets: it says nothing of a whole window."
+            ));
+        }
+        sentences.join(" ")
     }
 }
 
@@ -250,10 +294,12 @@ pub struct Recorded {
     pub why_they_may_differ: Vec<String>,
 }
 
-/// A request with another verdict than the recorded one.
+/// Requests of one descriptor with another verdict than the recorded one.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Difference {
-    /// When it was decided, RFC 3339.
+    /// How many there are.
+    pub count: u64,
+    /// When the first was decided, RFC 3339.
     pub at: String,
     /// The domain.
     pub domain: String,

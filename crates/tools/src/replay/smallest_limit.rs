@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use tollgate_limiter::{Key, Operation, State, Timestamp};
+use tollgate_limiter::{Key, Limit, Operation, State, Timestamp};
 
 /// How many operations of one side are kept: some 250 MB.
 const OPERATIONS_MAX: usize = 4_000_000;
@@ -19,7 +19,7 @@ const OPERATIONS_MAX: usize = 4_000_000;
 /// A limit and its algorithm.
 #[derive(Clone, Copy)]
 pub(super) struct LimitOf {
-    pub(super) limit: tollgate_limiter::Limit,
+    pub(super) limit: Limit,
     pub(super) algorithm: &'static dyn tollgate_limiter::Algorithm,
 }
 
@@ -139,16 +139,24 @@ impl Operations {
     }
 }
 
+// === impl LimitOf ===
+
+impl LimitOf {
+    /// The limit with another number of requests. A burst that is the default follows the number.
+    pub(super) fn with_requests(self, requests: u32) -> Limit {
+        let Self { limit, algorithm } = self;
+        let default = algorithm.default_burst(limit.requests_per_unit());
+        let burst = match u32::try_from(limit.burst()).unwrap_or(u32::MAX) {
+            burst if burst == default => algorithm.default_burst(requests),
+            burst => burst,
+        };
+        limit.with_requests(requests, burst)
+    }
+}
+
 /// Whether the algorithm admits everything with this number of requests.
 fn admits_all(asked: &[Question], limit: LimitOf, requests: u32) -> bool {
-    let LimitOf { limit, algorithm } = limit;
-    // A burst that is the default follows the number.
-    let default = algorithm.default_burst(limit.requests_per_unit());
-    let burst = match u32::try_from(limit.burst()).unwrap_or(u32::MAX) {
-        burst if burst == default => algorithm.default_burst(requests),
-        burst => burst,
-    };
-    let limit = limit.with_requests(requests, burst);
+    let (limit, algorithm) = (limit.with_requests(requests), limit.algorithm);
     let mut buckets: HashMap<u128, State> = HashMap::new();
     asked.iter().all(|asked| {
         let state = buckets.entry(asked.key.0).or_default();

@@ -69,6 +69,10 @@ impl Tally {
             }
         }
         for (position, check) in answer.checks.iter().enumerate() {
+            if decided.is_own && decided.recorded.checks_refused.get(position) == Some(&1) {
+                let row = &mut self.rules.entry(check.rule).or_default().row;
+                row.recorded_over = row.recorded_over.saturating_add(1);
+            }
             let order = decided.orders.get(position).copied();
             self.count_check(decided, answer, check, order.unwrap_or_default(), rules);
             if let Some(outcome) = &check.outcome
@@ -164,6 +168,11 @@ impl Tally {
         rows_max: usize,
     ) -> SideReport {
         let counts = std::mem::take(&mut self.rules);
+        let last_minute = self
+            .minutes
+            .last_key_value()
+            .map_or(0, |(minute, _)| *minute);
+        let last = Timestamp::from_seconds(last_minute.saturating_mul(60));
         for (index, counts) in counts {
             let mut row = counts.row;
             OVERRIDE.clone_into(&mut row.rule);
@@ -183,8 +192,18 @@ impl Tally {
                     let figures = LimitFigures::of(&limit, algorithm);
                     row.limit = format!("{}, {}", figures.text, figures.algorithm);
                     row.limit_hits = limit.burst();
+                    let window = limit.window_at(last);
+                    let seconds = window.end.since_us(window.start) / 1_000_000;
+                    row.window_seconds = limit.unit().map(|_| seconds);
                     let limit = LimitOf { limit, algorithm };
-                    self.operations.smallest(rule.index, limit, row.over())
+                    let smallest = self.operations.smallest(rule.index, limit, row.over());
+                    if let Ok(requests) = &smallest {
+                        let requests = u32::try_from(*requests).unwrap_or(u32::MAX);
+                        let smallest = limit.with_requests(requests);
+                        row.smallest_limit_text =
+                            Some(LimitFigures::of(&smallest, algorithm).with_burst());
+                    }
+                    smallest
                 };
                 match smallest {
                     _ if row.undecidable => {}

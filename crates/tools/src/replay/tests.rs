@@ -392,6 +392,49 @@ fn an_undecidable_limit_refuses_nothing() {
     );
 }
 
+/// Ten seconds say nothing of a limit of 100 an hour, whose bucket was full when they began.
+#[test]
+fn a_recording_shorter_than_a_window_says_nothing_of_it() {
+    let events = || {
+        let requests = (1..=3).map(|order| {
+            let Event::Request(request) = request(order, order * 5_000 - 5_000, "ada", 1) else {
+                unreachable!()
+            };
+            let refused = vec![u8::from(order > 1)];
+            Event::Request(Arc::new(Request {
+                checks_refused: refused,
+                ..(*request).clone()
+            }))
+        });
+        requests.collect()
+    };
+    let finding = |limit: &str| {
+        let report = run(Header::default(), events(), &rules(limit), None);
+        report.base.by_rule[0].finding(&report.recording)
+    };
+    assert_eq!(
+        finding("unit: hour, requests_per_unit: 100"),
+        "Refuses nothing in this replay. In the recording it was over 2 times. 3 per hour is the \
+         smallest that refuses nothing. The recording (10 s) is shorter than a window (1 h), and begins \
+         with empty buckets: it says nothing of a whole window."
+    );
+    assert_eq!(
+        finding("unit: second, requests_per_unit: 100, unit_multiplier: 10"),
+        "Refuses nothing in this replay. In the recording it was over 2 times. 2 per 10 seconds is \
+         the smallest that refuses nothing."
+    );
+}
+
+/// One number of limits for one hash: those of `check`, with the unlimited rules.
+#[test]
+fn unlimited_rules_are_counted_among_the_limits() {
+    let rules = "domain: edge\ndescriptors:\n  \
+        - {key: user, rate_limit: {unit: day, requests_per_unit: 2}}\n  \
+        - {key: path, rate_limit: {unlimited: true}}\n";
+    let report = run(Header::default(), Vec::new(), rules, None);
+    assert_eq!(report.base.rules.limits, 2);
+}
+
 /// The fields that scripts read.
 #[test]
 fn the_json_has_the_fields_of_its_contract() {

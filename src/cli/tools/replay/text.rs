@@ -1,7 +1,9 @@
 //! The report of a replay as text, at most 80 columns wide where names allow it.
 
+use crate::cli::output::counted;
 use crate::replay::report::{
-    KeyCount, KeyEntry, Recorded, ReplayReport, RuleReport, RulesFacts, SideReport, Undecidable,
+    KeyCount, KeyEntry, Recorded, RecordingFacts, ReplayReport, RuleReport, RulesFacts, SideReport,
+    Undecidable,
 };
 use crate::visible_text::visible;
 
@@ -16,21 +18,26 @@ pub(super) fn render(report: &ReplayReport) -> String {
     let mut lines = input_lines(report);
     lines.push(String::new());
     lines.extend(total_lines(report));
+    // A replay that differs from the recording says so before anything else that it found.
+    if let Some(recorded) = report.recorded.as_ref().filter(|it| it.different > 0) {
+        lines.push(String::new());
+        lines.extend(recorded_lines(recorded));
+    }
     if let Some(changes) = &report.changes {
         let (count, keys) = (changes.newly_refused, &changes.keys_newly_refused);
         lines.push(String::new());
-        lines.push(format!("Newly refused by --against: {count} requests"));
+        lines.push(format!("Newly refused by --against: {}", requests(count)));
         lines.extend(key_lines(keys, changes.keys_newly_refused_omitted));
         let (count, keys) = (changes.newly_admitted, &changes.keys_newly_admitted);
-        lines.push(format!("Newly admitted by --against: {count} requests"));
+        lines.push(format!("Newly admitted by --against: {}", requests(count)));
         lines.extend(key_lines(keys, changes.keys_newly_admitted_omitted));
     }
-    lines.extend(side_lines("--rules", &report.base));
+    lines.extend(side_lines("--rules", &report.base, &report.recording));
     if let Some(changes) = &report.changes {
-        lines.extend(side_lines("--against", &changes.against));
+        lines.extend(side_lines("--against", &changes.against, &report.recording));
     }
     lines.extend(undecidable_lines(&report.undecidable));
-    if let Some(recorded) = &report.recorded {
+    if let Some(recorded) = report.recorded.as_ref().filter(|it| it.different == 0) {
         lines.push(String::new());
         lines.extend(recorded_lines(recorded));
     }
@@ -119,20 +126,19 @@ fn total_lines(report: &ReplayReport) -> Vec<String> {
     let heading = against.map_or("", |_| "        --against");
     let mut lines = vec![format!("{:<18}{:>20}{heading:>22}", "Requests", "--rules")];
     let share = |count| share(count, report.recording.requests);
-    let names = [
-        "admitted",
-        "refused",
-        "without a limit",
-        "without an answer",
-    ];
+    let names = ["admitted", "  by no limit", "refused", "without an answer"];
     let shares =
-        |it: &SideReport| [it.admitted, it.refused, it.without_limit, it.errors].map(share);
+        |it: &SideReport| [it.admitted, it.without_limit, it.refused, it.errors].map(share);
     let against = against.map(shares).unwrap_or_default();
     for ((name, rules), against) in names.into_iter().zip(shares(&report.base)).zip(against) {
         let row = format!("{name:<18}{rules:>20}{against:>22}");
         lines.push(row.trim_end().to_owned());
     }
     lines
+}
+
+fn requests(count: u64) -> String {
+    counted(usize::try_from(count).unwrap_or(usize::MAX), "request")
 }
 
 /// A count, and which part of all requests it is.
@@ -156,13 +162,17 @@ fn key_lines(keys: &[KeyCount], omitted: u64) -> Vec<String> {
     lines
 }
 
-fn side_lines(name: &str, side: &SideReport) -> Vec<String> {
+fn side_lines(name: &str, side: &SideReport, recording: &RecordingFacts) -> Vec<String> {
     let heading = format!("Limits of {name}, the most refused first");
     let mut lines = vec![String::new(), heading];
     if side.by_rule.is_empty() {
         lines.push("  no request reached a limit".to_owned());
     }
-    lines.extend(side.by_rule.iter().flat_map(rule_lines));
+    lines.extend(
+        side.by_rule
+            .iter()
+            .flat_map(|rule| rule_lines(rule, recording)),
+    );
     if !side.worst_minutes.is_empty() {
         lines.push(format!("Minutes in which {name} refused the most"));
     }
@@ -173,7 +183,7 @@ fn side_lines(name: &str, side: &SideReport) -> Vec<String> {
     lines
 }
 
-fn rule_lines(rule: &RuleReport) -> Vec<String> {
+fn rule_lines(rule: &RuleReport, recording: &RecordingFacts) -> Vec<String> {
     let mut lines = vec![format!("  {}", shown(&rule.rule))];
     if !rule.limit.is_empty() {
         let shadow = if rule.shadow_mode {
@@ -214,19 +224,7 @@ fn rule_lines(rule: &RuleReport) -> Vec<String> {
         lines.push(format!("    peak use {hits} of {limit} at {at}"));
         lines.push(format!("      of {}", shown(&rule.peak_key)));
     }
-    let words = match (rule.smallest_limit, &rule.smallest_limit_unknown) {
-        (Some(smallest), _) if rule.over() == 0 => format!(
-            "this limit would never have refused; the smallest that would not have either is {smallest}"
-        ),
-        (Some(smallest), _) => {
-            format!("the smallest limit that would have refused nothing is {smallest}")
-        }
-        (None, Some(why)) => {
-            format!("the smallest limit that would have refused nothing is unknown: {why}")
-        }
-        (None, None) => return lines,
-    };
-    lines.extend(wrapped("    ", &words));
+    lines.extend(wrapped("    ", &rule.finding(recording)));
     lines
 }
 
@@ -253,7 +251,13 @@ fn recorded_lines(recorded: &Recorded) -> Vec<String> {
         let (domain, key) = (shown(&difference.domain), key_text(&difference.entries));
         let (recorded, replayed) = (&difference.recorded, &difference.replayed);
         lines.push(format!("  {}  {domain} {key}", difference.at));
-        lines.push(format!("    recorded {recorded}, replayed {replayed}"));
+        let times = counted(
+            usize::try_from(difference.count).unwrap_or(usize::MAX),
+            "time",
+        );
+        lines.push(format!(
+            "    recorded {recorded}, replayed {replayed}, {times}"
+        ));
     }
     let why = &recorded.why_they_may_differ;
     if !why.is_empty() {

@@ -1,8 +1,9 @@
 //! The first part of the page: the answer in a sentence, what limits its worth, and figures.
 
-use super::figures::{Counts, counted, grouped, minute_text, percent};
+use super::figures::{Counts, minute_text, percent};
 use super::html::Html;
 use crate::replay::report::{Changes, ReplayReport, SideReport};
+use tollgate_admin_api::{counted, grouped};
 
 /// The answer in a few words, for the title of the window.
 pub(super) fn short(report: &ReplayReport) -> String {

@@ -9,8 +9,9 @@
 
 use std::fmt::Write as _;
 
-use super::figures::{Counts, Span, grouped, percent, ten_thousandths};
+use super::figures::{Counts, Span, percent, ten_thousandths};
 use super::html::Html;
+use tollgate_admin_api::grouped;
 
 /// Height of a drawing in its own units. The width is one unit a span.
 const HEIGHT: u64 = 1_000;

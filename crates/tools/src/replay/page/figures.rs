@@ -22,28 +22,6 @@ pub(super) fn percent(part: u64, of: u64) -> String {
     }
 }
 
-/// A number with a comma between thousands.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A number with its noun: `1 key`, `12 keys`.
-pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
-    format!(
-        "{} {}",
-        grouped(number),
-        if number == 1 { one } else { many }
-    )
-}
-
 /// Most points of a chart.
 pub(super) const POINTS_MAX: usize = 180;
 
@@ -173,15 +151,6 @@ mod tests {
             let shown = percent(part, of).replace('\u{a0}', " ");
             assert_eq!(shown, text, "{part} of {of}");
         }
-    }
-
-    #[test]
-    fn thousands_are_grouped() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_000), "1,000");
-        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
-        assert_eq!(counted(1, "key", "keys"), "1 key");
     }
 
     fn report(points: u64, point_seconds: u64) -> ReplayReport {

@@ -10,7 +10,7 @@
 
 use std::fmt::Display;
 
-use super::figures::{counted, grouped};
+use tollgate_admin_api::{counted, grouped};
 use tollgate_system::visible_text::visible;
 
 /// Longest text that is shown whole, in characters.

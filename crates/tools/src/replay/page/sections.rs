@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::chart::{self, Caption, Series};
-use super::figures::{
-    Counts, Span, counted, grouped, minute_text, percent, second_text, spans, ten_thousandths,
-};
+use super::figures::{Counts, Span, minute_text, percent, second_text, spans, ten_thousandths};
 use super::html::{Column, Html, ROWS_MAX, TEXT_CHARS_MAX};
 use crate::replay::report::{
-    KeyCount, KeyEntry, Minute, Recorded, ReplayReport, RuleReport, RulesFacts,
+    KeyCount, KeyEntry, Minute, Recorded, RecordingFacts, ReplayReport, RuleReport, RulesFacts,
 };
+use tollgate_admin_api::{counted, grouped};
 
 /// Most characters of a descriptor that are shown.
 const ENTRIES_CHARS_MAX: usize = 320;
@@ -357,16 +356,21 @@ fn peaks(html: &mut Html, report: &ReplayReport) {
     let base = &report.base.by_rule;
     match &report.changes {
         Some(changes) => {
-            peak_table(html, "Limits of B", &changes.against.by_rule);
+            peak_table(
+                html,
+                "Limits of B",
+                &changes.against.by_rule,
+                &report.recording,
+            );
             html.raw("<details><summary>Limits of A</summary>");
-            peak_table(html, "Limits of A", base);
+            peak_table(html, "Limits of A", base, &report.recording);
             html.raw("</details>");
         }
-        None => peak_table(html, "Limits", base),
+        None => peak_table(html, "Limits", base, &report.recording),
     }
 }
 
-fn peak_table(html: &mut Html, name: &str, limits: &[RuleReport]) {
+fn peak_table(html: &mut Html, name: &str, limits: &[RuleReport], recording: &RecordingFacts) {
     const COLUMNS: [Column; 5] = [
         ("Rule", ""),
         ("Limit", ""),
@@ -388,33 +392,16 @@ fn peak_table(html: &mut Html, name: &str, limits: &[RuleReport]) {
         let class = if limit.over() > 0 { "over" } else { "use" };
         bars(html, &[(class, peak, whole)]);
         html.raw("<td class=\"reason\">");
-        meaning(html, limit);
+        meaning(html, limit, recording);
         html.raw("</td>");
     });
 }
 
-fn meaning(html: &mut Html, limit: &RuleReport) {
+fn meaning(html: &mut Html, limit: &RuleReport, recording: &RecordingFacts) {
     if limit.undecidable {
         return html.raw("Cannot be decided from this recording.");
     }
-    let has_refused = limit.over() > 0;
-    let keys = counted(limit.keys_refused, "key", "keys");
-    match (has_refused, limit.refused > 0) {
-        (false, _) => html.raw("Never refused. "),
-        (true, true) => html.put("Refused {}. ", &[&keys]),
-        (true, false) => html.put("Would have refused {}. ", &[&keys]),
-    }
-    let smallest = "The smallest limit that refuses nothing";
-    if let Some(number) = limit.smallest_limit {
-        let smallest = if has_refused {
-            smallest
-        } else {
-            "The smallest limit that would not have either"
-        };
-        html.put("{}: {}.", &[&smallest, &grouped(number)]);
-    } else if let Some(why) = &limit.smallest_limit_unknown {
-        html.put("{} is not known: {}", &[&smallest, why]);
-    }
+    html.put("{}", &[&limit.finding(recording)]);
     if !limit.peak_at.is_empty() {
         html.put(
             "<br><span class=\"muted\">Peak at {} by <code><bdi>{}</bdi></code></span>",
@@ -458,11 +445,12 @@ fn minutes(html: &mut Html, caption: &str, minutes: &[Minute]) {
 
 /// How the verdicts compare with those of the service.
 fn comparison(html: &mut Html, recorded: &Recorded) {
-    const COLUMNS: [Column; 4] = [
-        ("Time (UTC)", "tight"),
+    const COLUMNS: [Column; 5] = [
+        ("First (UTC)", "tight"),
         ("Request", "reason"),
         ("Recorded", ""),
         ("Replayed", ""),
+        ("Requests", "number"),
     ];
     let compared = recorded.same.saturating_add(recorded.different);
     if recorded.different == 0 {
@@ -499,6 +487,7 @@ fn comparison(html: &mut Html, recorded: &Recorded) {
                 " <span class=\"muted\">{}</span></td><td>{}</td><td>{}</td>",
                 &[&different.domain, &different.recorded, &different.replayed],
             );
+            numbers(html, [grouped(different.count)]);
         });
     }
 }

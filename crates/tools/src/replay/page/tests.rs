@@ -50,6 +50,7 @@ fn report_of(number: usize, text: &str) -> ReplayReport {
         against_refused: Some(u64::MAX),
     };
     let difference = Difference {
+        count: 1,
         at: text(),
         domain: text(),
         entries,
