@@ -84,6 +84,15 @@ pub(super) fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
+/// A verdict on stdout: on a terminal green if the request passes, and red if not.
+pub(super) fn painted(word: String, passes: bool) -> String {
+    if has_no_color() || !std::io::stdout().is_terminal() {
+        return word;
+    }
+    let colour = if passes { "32" } else { "31;1" };
+    format!("\u{1b}[{colour}m{word}\u{1b}[0m")
+}
+
 /// Whether stderr shows colours: only a terminal does, and not with `NO_COLOR`.
 pub(super) fn stderr_is_coloured() -> bool {
     !has_no_color() && std::io::stderr().is_terminal()

@@ -177,11 +177,11 @@ fn helm_test_checks_without_taking_a_hit() {
     for (values, said) in [
         (
             EXAMPLE,
-            "OK          generic_key=hello  10 left of 10 a minute",
+            "OK          generic_key=hello  10 left of 10 per minute",
         ),
         (
             ON,
-            "OK          plan=yes,user=someone  4294967295 left of 4294967295 an hour",
+            "OK          plan=yes,user=someone  4294967295 left of 4294967295 per hour",
         ),
     ] {
         let rendered = rendered(&[values]);
@@ -224,7 +224,7 @@ fn helm_test_passes_when_its_limit_is_exhausted() {
     let (code, printed, said) = asked(&rendered, &pod, &[]);
     assert_eq!((code, said.as_str()), (Some(0), ""), "{printed}");
     assert!(
-        printed.starts_with("OVER LIMIT  generic_key=hello  0 left of 1 a year"),
+        printed.starts_with("OVER LIMIT  generic_key=hello  0 left of 1 per year"),
         "{printed}"
     );
 }
@@ -317,7 +317,7 @@ fn helm_test_uses_tls_and_client_certificates() {
         } else {
             assert_eq!((code, said.as_str()), (Some(0), ""), "{values}");
             assert!(
-                printed.starts_with("OK          generic_key=hello  10 left of 10 a minute"),
+                printed.starts_with("OK          generic_key=hello  10 left of 10 per minute"),
                 "{values}: {printed}"
             );
         }

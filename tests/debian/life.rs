@@ -176,7 +176,7 @@ fn the_guide_installs_changes_upgrades_removes_and_purges_the_package() {
         replace(RULES, "requests_per_unit: 10", "requests_per_unit: 7");
         operator.follow("Change the rules", &[0, 0]);
         until("the changed rules are in use", || {
-            if limit("a").contains(" of 7 a minute") {
+            if limit("a").contains(" of 7 per minute") {
                 Ok(())
             } else {
                 Err(Service::log())
@@ -203,7 +203,7 @@ fn the_guide_installs_changes_upgrades_removes_and_purges_the_package() {
         );
         let newer = fs::read_to_string(format!("{RULES}.dpkg-dist")).unwrap();
         assert!(newer.starts_with(NEWER_LINE), "{newer}");
-        assert!(limit("b").contains("6 left of 7 a minute"));
+        assert!(limit("b").contains("6 left of 7 per minute"));
 
         // Removed: only configuration is left. Purged: nothing is.
         let [remove, purge] = &operator.blocks("Remove")[..] else {

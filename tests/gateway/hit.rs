@@ -124,7 +124,7 @@ fn hit_trusts_a_tls_service_by_ca_bundle_or_system_roots() {
     let explained = run(&[&explain[..], &by_name].concat(), &[]);
     assert_eq!(explained.code, 0, "{explained:?}");
     assert!(
-        explained.stdout.contains("now: 997 left of 1000 a year"),
+        explained.stdout.contains("now: 997 left of 1000 per year"),
         "{explained:?}"
     );
     let plain = run(&explain, &[]);

@@ -42,12 +42,8 @@ fn the_documented_rules_apply_the_policys_limits() {
             limit["requests"].as_u64().unwrap(),
             limit["unit"].as_str().unwrap(),
         );
-        let article = if unit == "Hour" { "an" } else { "a" };
-        let expected = format!(
-            "{} left of {requests} {article} {}",
-            requests - 1,
-            unit.to_lowercase()
-        );
+        let unit = unit.to_lowercase();
+        let expected = format!("{} left of {requests} per {unit}", requests - 1);
         assert!(
             said.contains(&expected),
             "{descriptor}: {said}, not {expected}"
@@ -96,7 +92,7 @@ fn the_documented_overlay_makes_the_policy_a_token_bucket() {
     let descriptor = *commands[1].last().unwrap();
     let said = run(&["explain", "rules.yaml", "default/eg/http", descriptor]);
     assert!(
-        said.contains("limit: 100 in 1 minute, fixed_window"),
+        said.contains("limit: 100 per minute, fixed_window"),
         "{said}"
     );
     assert!(!said.contains("overlay"), "{said}");

@@ -185,7 +185,7 @@ fn tap_prints_decisions_of_two_replicas_that_match() {
     let line = tap.next_line().expect("a line");
     let url = admin(&services[0]);
     let time = line.split(' ').next().unwrap();
-    assert_eq!(time.len(), "20:01:02.003".len(), "{line}");
+    assert_eq!(time.len(), "20:01:02.003Z".len(), "{line}");
     assert_eq!(
         line.strip_prefix(time).unwrap(),
         format!(

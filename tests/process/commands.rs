@@ -46,7 +46,7 @@ fn serve_prints_a_working_example_command() {
     let (code, stdout, _) = tollgate(&arguments);
     assert_eq!(code, 0);
     assert!(
-        stdout.starts_with("OK          ten=x  9 left of 10 a year, resets in "),
+        stdout.starts_with("OK          ten=x  9 left of 10 per year, resets in "),
         "{stdout}"
     );
 }
@@ -136,6 +136,8 @@ fn the_references_variables_are_supported() {
             .envs([("HOST", "127.0.0.1"), ("PORT", "0")])
             .envs([("GRPC_HOST", "::1"), ("GRPC_PORT", "0")])
             .envs([("DEBUG_HOST", "127.0.0.1"), ("DEBUG_PORT", "0")])
+    ("hit 127.0.0.1 shop ten=x", 2),
+    ("explain good.yaml shop ten=x --addr 127.0.0.1", 2),
             .envs([("LOG_LEVEL", "INFO"), ("LOG_FORMAT", "json")])
             .env("TOLLGATE_DRAIN_DELAY", "0s"),
     );

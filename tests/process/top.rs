@@ -152,13 +152,13 @@ fn rules_keys_partitions_and_replicas_fit_80_columns_and_24_lines() {
     );
     assert_eq!(
         screen[3],
-        " RULE              REFUSED/S ADMIT/S REFUSED   WOULD LIMIT          MODE"
+        " RULE              REFUSED/S ADMIT/S REFUSED  WOULD LIMIT          MODE"
     );
     let user = screen
         .iter()
         .find(|line| line.contains("edge.user"))
         .unwrap();
-    assert!(user.ends_with("      6       0 2 per year"), "{user}");
+    assert!(user.ends_with("      6      0 2 per year"), "{user}");
     assert!(
         screen[23].starts_with(" ? help  q quit  tab view"),
         "{screen:?}"
@@ -171,11 +171,11 @@ fn rules_keys_partitions_and_replicas_fit_80_columns_and_24_lines() {
     let screen = terminal.wait(&["by refused 1h", "user=a", "team=値"]);
     assert_eq!(
         screen[3],
-        " KEY                RULE                REFUSED   WOULD    ASKED  ERROR SINCE"
+        " KEY                RULE               REFUSED   WOULD    ASKED  ERROR SINCE"
     );
     assert_eq!(
         masked(&screen[4]),
-        ">user=a             edge.user                 9       9       99      9 99:99:99",
+        ">user=a             edge.user                9       9       99      9 99:99:99Z",
         "{screen:?}"
     );
     terminal.press(&["Enter"]);
@@ -246,9 +246,9 @@ fn a_dropped_connection_is_shown_and_comes_back() {
     };
     let service = start();
     let terminal = Terminal::top(&url, "", "");
-    terminal.wait(&["1 of 1 replicas", "edge.user"]);
+    terminal.wait(&["1 of 1 replica", "edge.user"]);
     drop(service);
-    let screen = terminal.wait(&["0 of 1 replicas", "LOST for ", "no replica is connected"]);
+    let screen = terminal.wait(&["0 of 1 replica", "LOST for ", "no replica is connected"]);
     assert!(screen[1].contains(&url), "{screen:?}");
     // The time since then grows.
     until("the time is that of some seconds", || {
@@ -258,7 +258,7 @@ fn a_dropped_connection_is_shown_and_comes_back() {
         (seconds >= 2).then_some(())
     });
     let _service = start();
-    let screen = terminal.wait(&["1 of 1 replicas", "edge.user"]);
+    let screen = terminal.wait(&["1 of 1 replica", "edge.user"]);
     assert_eq!(screen[1], "", "{screen:?}");
     terminal.press(&["q"]);
     terminal.wait(&["exit 0"]);

@@ -99,6 +99,15 @@ pub struct ReservationRecord {
     pub returned: Option<u64>,
 }
 
+// === impl DescriptorRecord ===
+
+impl DescriptorRecord {
+    /// Whether it only looked: no hits, and no step of a reservation.
+    pub fn is_peek(&self) -> bool {
+        self.hits == 0 && self.reservation.is_none()
+    }
+}
+
 // === impl ReservationRecord ===
 
 impl fmt::Display for ReservationRecord {

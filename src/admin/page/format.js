@@ -2,8 +2,6 @@
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const dated = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
 export const count = (n) => (n == null ? "" : whole.format(n));
 export const compact = (n) => (n < 100000 ? whole.format(n) : short.format(n));
@@ -22,11 +20,11 @@ export function duration(seconds) {
   return shown.slice(0, 2).join(" ") || `${Math.floor(seconds)} s`;
 }
 
-/** The time of day, with the date if it is another day. */
+/** The time of day in UTC, as in the commands, with the date if it is another day. */
 export function time(at) {
   if (!at) return "";
-  const date = new Date(at);
-  return (date.toDateString() === new Date().toDateString() ? clock : dated).format(date);
+  const [today, [day, clock]] = [new Date(), new Date(at)].map((date) => date.toISOString().slice(0, 19).split("T"));
+  return `${day === today[0] ? "" : `${day} `}${clock} UTC`;
 }
 
 export const descriptor = (entries) =>

@@ -173,7 +173,7 @@ function decisionRows(decision) {
     at: decision.at, verdict: part.verdict ?? decision.verdict, domain: decision.domain, rule: part.rule ?? "",
     descriptor: part.entries ? descriptor(part.entries) : "", limit: part.limit?.text ?? "", left: part.remaining,
     why: `${decision.candidate ? `candidate (the answer was ${decision.live_verdict}): ` : ""}${
-      decision.error && part.reason === "error" ? decision.error : reason(part.reason)}${reservation(part.reservation)}`, took: decision.took_us,
+      decision.error && part.reason === "error" ? decision.error : reason(part.reason)}${part.hits === 0 && !part.reservation ? "; peek" : ""}${reservation(part.reservation)}`, took: decision.took_us,
   });
   return decision.descriptors.length ? decision.descriptors.map(row) : [row({ reason: decision.reason })];
 }

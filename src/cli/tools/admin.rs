@@ -288,10 +288,9 @@ pub(super) fn descriptor_text(entries: &[Entry]) -> String {
     entries.collect::<Vec<_>>().join(",")
 }
 
-/// The time of day of a time in RFC 3339, without its date.
+/// The time of day of a time in RFC 3339, without its date: `20:01:02.003Z`.
 pub(super) fn time_of_day(at: &str) -> String {
-    let time = at.split_once('T').map_or(at, |(_, time)| time);
-    visible(time.trim_end_matches('Z'))
+    visible(at.split_once('T').map_or(at, |(_, time)| time))
 }
 
 /// A verdict, a reason or another word as the JSON names it.
@@ -300,8 +299,19 @@ pub(super) fn json_word(word: impl serde::Serialize) -> String {
     name.as_str().unwrap_or_default().to_owned()
 }
 
+/// A time of day without milliseconds: `20:01:02Z`.
+pub(super) fn second_of_day(at: &str) -> String {
+    let time = time_of_day(at);
+    let seconds: String = time.chars().take_while(|c| *c != '.').collect();
+    if seconds.ends_with('Z') {
+        seconds
+    } else {
+        seconds + "Z"
+    }
+}
+
 /// A limit in words.
-pub(super) fn limit_text(limit: Option<&LimitFigures>) -> String {
+pub(super) fn limit_words(limit: Option<&LimitFigures>) -> String {
     limit.map_or("unlimited".to_owned(), |limit| visible(&limit.text))
 }
 

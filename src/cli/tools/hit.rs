@@ -10,7 +10,9 @@ use clap::Args;
 use serde_json::json;
 
 use super::arguments::{DescriptorArgument, TlsOptions, parse_descriptor};
+use crate::admin_api::{duration_text, limit_text};
 use crate::cli::Exit;
+use crate::cli::output::painted;
 use crate::grpc_client::rate_limit::{ClientError, RateLimitClient, check_request};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -27,11 +29,6 @@ Exit codes (with --repeat, of the last answer):
   3  over limit
   4  no answer, or an error in place of an answer
   5  with --expect-limit: no limit matched a descriptor";
-
-/// Units of a printed time, in seconds.
-const MINUTE: u64 = 60;
-const HOUR: u64 = 60 * MINUTE;
-const DAY: u64 = 24 * HOUR;
 
 /// Arguments of `hit`.
 #[derive(Args, Debug)]
@@ -142,10 +139,13 @@ impl Hit {
         };
         for (entries, status) in self.descriptors.iter().zip(&answer.statuses) {
             let (word, words) = (status_word(status.code), describe_status(status));
-            print_line!("{word:<10}  {}  {refund}{words}", entries.text);
+            let word = painted(format!("{word:<10}"), is_allowed(status.code));
+            print_line!("{word}  {}  {refund}{words}", entries.text);
         }
         if answer.statuses.len() > 1 {
-            print_line!("{:<10}  overall", status_word(answer.overall_code));
+            let word = format!("{:<10}", status_word(answer.overall_code));
+            let word = painted(word, is_allowed(answer.overall_code));
+            print_line!("{word}  overall");
         }
     }
 
@@ -215,6 +215,7 @@ pub(super) fn report_client_error(error: &ClientError) -> Exit {
     eprintln!("error: {error}");
     match error {
         ClientError::Files(_) => Exit::Failure,
+        ClientError::Address { .. } => Exit::Usage,
         _ => Exit::NoAnswer,
     }
 }
@@ -254,7 +255,7 @@ pub(super) fn describe_status(status: &DescriptorStatus) -> String {
         };
     };
     let until = match (
-        until_seconds(status).map(describe_seconds),
+        until_seconds(status).map(duration_text),
         is_allowed(status.code),
     ) {
         (None, _) => String::new(),
@@ -265,67 +266,20 @@ pub(super) fn describe_status(status: &DescriptorStatus) -> String {
     format!("{remaining} left of {limit}{until}")
 }
 
-/// A time in its largest unit and the next one: `49 s`, `16 h 44 min`, `3 d 4 h`. Rounded up, so
-/// that a retry after it is not too early.
-fn describe_seconds(seconds: i64) -> String {
-    let exact = u64::try_from(seconds).unwrap_or_default();
-    let step = match exact {
-        DAY.. => HOUR,
-        HOUR.. => MINUTE,
-        _ => 1,
-    };
-    let rounded = exact.div_ceil(step).saturating_mul(step);
-    let (unit, name, smaller_unit, smaller_name) = match rounded {
-        DAY.. => (DAY, "d", HOUR, "h"),
-        HOUR.. => (HOUR, "h", MINUTE, "min"),
-        MINUTE.. => (MINUTE, "min", 1, "s"),
-        _ => return format!("{rounded} s"),
-    };
-    let (whole, rest) = (rounded / unit, rounded % unit / smaller_unit);
-    if rest == 0 {
-        format!("{whole} {name}")
-    } else {
-        format!("{whole} {name} {rest} {smaller_name}")
-    }
-}
-
-/// `10 a minute`, `10 in 15 minutes`, `10 in flight`
+/// The limit in words.
 fn describe_limit(limit: &RateLimit) -> String {
-    let (requests, unit) = (limit.requests_per_unit, unit(limit));
-    match limit.unit_multiplier.unwrap_or(1) {
-        // Without a unit there is no window: a number of requests in flight.
-        _ if unit == "unknown" => format!("{requests} in flight"),
-        1 if unit == "hour" => format!("{requests} an hour"),
-        1 => format!("{requests} a {unit}"),
-        many => format!("{requests} in {many} {unit}s"),
-    }
+    let (unit, many) = (unit(limit), limit.unit_multiplier.unwrap_or(1));
+    // Without a unit there is no window: a number of requests in flight.
+    let window = (unit != "unknown").then(|| match many {
+        1 => unit,
+        many => format!("{many} {unit}s"),
+    });
+    limit_text(limit.requests_per_unit, window.as_deref())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_two_units_and_are_rounded_up() {
-        for (seconds, words) in [
-            (-1, "0 s"),
-            (0, "0 s"),
-            (49, "49 s"),
-            (60, "1 min"),
-            (61, "1 min 1 s"),
-            (3_599, "59 min 59 s"),
-            (3_600, "1 h"),
-            (3_601, "1 h 1 min"),
-            (60_240, "16 h 44 min"),
-            (60_241, "16 h 45 min"),
-            (86_341, "1 d"),
-            (86_401, "1 d 1 h"),
-            (3 * 86_400 + 4 * 3_600, "3 d 4 h"),
-            (i64::MAX, "106751991167300 d 16 h"),
-        ] {
-            assert_eq!(describe_seconds(seconds), words, "{seconds}");
-        }
-    }
 
     #[test]
     fn a_negative_number_of_hits_is_a_refund() {

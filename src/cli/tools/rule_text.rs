@@ -1,6 +1,6 @@
 //! A descriptor and its rules in words: for `explain`, and for the failures of tests.
 
-use crate::admin_api::ReserveFigures;
+use crate::admin_api::{ReserveFigures, limit_text};
 use crate::rules::file::RuleOrigin;
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
@@ -189,10 +189,10 @@ fn limit_lines(
 ) -> Vec<String> {
     let (requests, name) = (limit.requests_per_unit(), algorithm.name());
     let window = limit.unit().map(|_| limit.describe_window());
-    let mut lines = vec![match &window {
-        Some(window) => format!("  limit: {requests} in {window}, {name}"),
-        None => format!("  limit: {requests} in flight, {name}"),
-    }];
+    let mut lines = vec![format!(
+        "  limit: {}, {name}",
+        limit_text(requests, window.as_deref())
+    )];
     lines.extend(option_lines(limit, algorithm));
     if rule.rlqs {
         lines.extend(quota_lines(entries));

@@ -3,7 +3,7 @@
 //! Each replica sends at most N decisions a second, and this command prints at most N in any second
 //! of all replicas. Both count what they leave out.
 //!
-//! What it deliberately does not do: read past decisions (`explain --last`), or every decision. Use
+//! What it deliberately does not do: read past decisions (`decisions`), or every decision. Use
 //! `--decision-log` of the service for a record.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use super::admin::{
     self, AdminOptions, DecisionFilters, Followed, descriptor_text, json_word, time_of_day,
     with_filters,
 };
-use crate::admin_api::{DecisionRecord, DescriptorRecord};
+use crate::admin_api::{DecisionRecord, DescriptorRecord, Verdict};
 use crate::admin_client::{Event, Replica};
 use crate::cli::{Exit, output};
 use crate::clock::{Clock, SystemClock};
@@ -274,10 +274,11 @@ impl Printer {
 
 /// A decision as a line of text.
 fn text_line(replica: Option<&str>, decision: &DecisionRecord) -> String {
+    let verdict = format!("{:<10}", json_word(decision.verdict));
     let mut line = format!(
-        "{} {:<10} {} {}",
+        "{} {} {} {}",
         time_of_day(&decision.at),
-        json_word(decision.verdict),
+        output::painted(verdict, decision.verdict == Verdict::Ok),
         json_word(decision.reason),
         visible(&decision.domain),
     );
@@ -311,6 +312,9 @@ fn descriptor_part(descriptor: &DescriptorRecord, with_verdict: bool) -> String 
         .as_deref()
         .map_or("none".to_owned(), visible);
     part.extend([" rule=", &rule]);
+    if descriptor.is_peek() {
+        part.push_str(" peek");
+    }
     if let Some(reservation) = &descriptor.reservation {
         part.extend([" ", &visible(&reservation.to_string())]);
     }
@@ -335,7 +339,7 @@ fn json_line(replica: &str, decision: &DecisionRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin_api::{Entry, Reason, ReservationRecord, Verdict};
+    use crate::admin_api::{Entry, Reason, ReservationRecord};
 
     fn decision() -> DecisionRecord {
         DecisionRecord {
@@ -370,7 +374,7 @@ mod tests {
     fn a_line_has_every_field_and_no_control_character() {
         assert_eq!(
             text_line(None, &decision()),
-            "20:01:02.003 OVER_LIMIT over_limit edge user=\\u{1b}[2J rule=edge.user remaining=0"
+            "20:01:02.003Z OVER_LIMIT over_limit edge user=\\u{1b}[2J rule=edge.user remaining=0"
         );
         let mut two = decision();
         let mut second = two.descriptors[0].clone();
@@ -401,6 +405,14 @@ mod tests {
     }
 
     #[test]
+    fn a_look_without_hits_is_a_peek() {
+        let mut peek = decision();
+        peek.descriptors[0].hits = 0;
+        let line = text_line(None, &peek);
+        assert!(line.ends_with("rule=edge.user peek remaining=0"), "{line}");
+    }
+
+    #[test]
     fn a_candidate_s_decision_says_so_and_has_the_answer() {
         let candidate = DecisionRecord {
             candidate: true,
@@ -409,7 +421,7 @@ mod tests {
         };
         assert!(
             text_line(None, &candidate)
-                .starts_with("20:01:02.003 OVER_LIMIT over_limit edge candidate, answer=OK user="),
+                .starts_with("20:01:02.003Z OVER_LIMIT over_limit edge candidate, answer=OK user="),
             "{}",
             text_line(None, &candidate)
         );

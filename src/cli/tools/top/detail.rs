@@ -5,8 +5,10 @@ use ratatui::crossterm::event::KeyCode;
 use super::rows::{Connection, QuotaRow, ReplicaRow, RuleRow};
 use crate::admin_api::{
     CandidateState, DecisionRecord, Entry, ReservationCounts, StateEvent, TopKey, ValueMode,
+    duration_text,
 };
-use crate::cli::tools::admin::{descriptor_text, json_word, limit_text, time_of_day};
+use crate::cli::output::counted;
+use crate::cli::tools::admin::{descriptor_text, json_word, limit_words, time_of_day};
 use crate::visible_text::visible;
 
 /// Rows that Page Up and Page Down move by.
@@ -73,7 +75,7 @@ impl Detail {
         ];
         if let (Some(since), Some(last)) = (&key.refused_since, &key.refused_last) {
             let (since, last) = (time_of_day(since), time_of_day(last));
-            lines.push(format!("refused   first {since}, last {last} UTC"));
+            lines.push(format!("refused   first {since}, last {last}"));
         }
         if values == ValueMode::Hashed {
             let words = "values are hashed: --top-keys plain of the service shows them";
@@ -164,7 +166,7 @@ fn key_filter(descriptor: &[Entry]) -> Option<String> {
 fn rule_lines(row: &RuleRow) -> Vec<String> {
     let rule = &row.sum;
     let limit = match &rule.limit {
-        Some(limit) => format!("{}, {}, burst {}", limit.text, limit.algorithm, limit.burst),
+        Some(limit) => format!("{}, {}", limit.with_burst(), limit.algorithm),
         None if rule.unlimited => "unlimited".to_owned(),
         None => "none".to_owned(),
     };
@@ -203,7 +205,7 @@ fn rule_lines(row: &RuleRow) -> Vec<String> {
         lines.push("mode      quota".to_owned());
     }
     if let Some(candidate) = &rule.candidate {
-        let (limit, counts) = (limit_text(candidate.limit.as_ref()), &candidate.counts);
+        let (limit, counts) = (limit_words(candidate.limit.as_ref()), &candidate.counts);
         lines.push(format!("candidate {limit}, {}", counts.text()));
         lines.push(format!(
             "          {} requests, {} newly refused, {} newly admitted",
@@ -257,16 +259,17 @@ fn quota_lines(row: &QuotaRow) -> Vec<String> {
         }
         (None, None) => "all assignments are fair".to_owned(),
     };
-    let replicas = row.replicas;
+    let replicas = counted(row.replicas, "replica");
+    let streams = counted(usize::try_from(streams).unwrap_or(usize::MAX), "stream");
     let mut lines = vec![
         format!("domain    {}", visible(&row.sum.domain)),
         format!("rule      {}", visible(&row.sum.rule)),
         format!("bucket    {}", descriptor_text(&row.sum.id)),
         format!("limit     {limit:.1} a second"),
         format!(
-            "reported  {demand:.1} demanded, {allowed:.1} allowed, {denied:.1} denied a second"
+            "reported  {demand:.1} demanded, {allowed:.1} admitted, {denied:.1} refused a second"
         ),
-        format!("assigned  {assigned:.1} to {streams} streams on {replicas} replicas"),
+        format!("assigned  {assigned:.1} to {streams} on {replicas}"),
         format!("in force  {in_force:.1} with assignments that have not expired, burst {burst}"),
         format!("shares    {shares}"),
     ];
@@ -292,13 +295,13 @@ fn state_lines(state: &StateEvent) -> Vec<String> {
     };
     let number = |value: Option<u64>| value.map_or("none".to_owned(), |it| it.to_string());
     let (name, version) = (visible(&state.instance), visible(&state.version));
-    let (uptime, at) = (state.uptime_seconds, time_of_day(&state.at));
+    let (uptime, at) = (duration_text(state.uptime_seconds), time_of_day(&state.at));
     let (kind, message) = (visible(&store.kind), visible(&store.message));
     let mode = store.mode.as_deref().unwrap_or("");
     let (denied, memory) = (number(store.denied_keys), number(store.memory_max_bytes));
     let mut lines = vec![
         format!("name      {name}, tollgate {version}"),
-        format!("state     {ready}, up {uptime} s, read at {at}"),
+        format!("state     {ready}, up {uptime}, read at {at}"),
         format!("store     {kind} {mode}: {message}"),
         format!("          denial cache {denied} keys, memory bound {memory} bytes"),
     ];
@@ -373,6 +376,9 @@ fn decision_line(decision: &DecisionRecord, query: &DecisionsQuery) -> String {
         if query.key.is_none() {
             line.extend([" ", &descriptor_text(&part.entries)]);
         }
+        if part.is_peek() {
+            line.push_str(" peek");
+        }
         if let Some(reservation) = &part.reservation {
             line.extend([" ", &visible(&reservation.to_string())]);
         }
@@ -380,7 +386,7 @@ fn decision_line(decision: &DecisionRecord, query: &DecisionsQuery) -> String {
             line.extend([" remaining=", &remaining.to_string()]);
         }
         if let Some(seconds) = part.reset_seconds {
-            line.extend([" resets in ", &seconds.to_string(), " s"]);
+            line.extend([" resets in ", &duration_text(seconds)]);
         }
     }
     line

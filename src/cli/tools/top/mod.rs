@@ -18,10 +18,11 @@ use std::collections::BTreeSet;
 use clap::{Args, ValueEnum};
 
 use self::model::TopQuery;
-use super::admin::{self, AdminOptions, descriptor_text, json_word, time_of_day};
+use super::admin::{self, AdminOptions, descriptor_text, json_word, second_of_day};
 use super::tap::Format;
-use crate::admin_api::{FailedReplica, MergedTop, RankBy, Top, ValueMode, Window};
+use crate::admin_api::{FailedReplica, MergedTop, RankBy, Top, ValueMode, Window, duration_text};
 use crate::cli::Exit;
+use crate::cli::output::counted;
 use crate::visible_text::visible;
 
 /// The end of `top --help`.
@@ -171,25 +172,26 @@ fn print_text(top: &MergedTop) {
     };
     let (refused, asked, seconds) = (top.refused, top.asked, top.covered_seconds);
     let would_refuse = top.would_refuse;
-    let (by, replicas) = (json_word(top.by), top.instances.len());
+    let (by, replicas) = (json_word(top.by), counted(top.instances.len(), "replica"));
+    let counted_for = duration_text(seconds);
     print_line!(
         "{refused} refused, {would_refuse} would be refused, of {asked} asked in the last {window} \
-         ({seconds} s counted), by {by}, {replicas} replicas"
+         ({counted_for} counted), by {by}, {replicas}"
     );
     if top.values == ValueMode::Off {
         let flags = "--top-keys hashed or --top-keys plain";
         print_line!("keys are not counted; set {flags} of the service");
         return;
     }
-    print_line!("  REFUSED     WOULD     ASKED  ERROR SINCE    KEY  RULE");
+    print_line!("  REFUSED     WOULD     ASKED  ERROR SINCE     KEY  RULE");
     for key in &top.keys {
-        let since = key.refused_since.as_deref().map(time_of_day);
-        let since: String = since.unwrap_or_default().chars().take(8).collect();
+        let since = key.refused_since.as_deref().map(second_of_day);
+        let since = since.unwrap_or_default();
         let (refused, would, asked) = (key.refused, key.would_refuse, key.asked);
         let error = key.error;
         let (descriptor, rule) = (descriptor_text(&key.descriptor), visible(&key.rule));
         print_line!(
-            "{refused:>9} {would:>9} {asked:>9} {error:>6} {since:<8} {descriptor}  {rule}"
+            "{refused:>9} {would:>9} {asked:>9} {error:>6} {since:<9} {descriptor}  {rule}"
         );
     }
     if top.values == ValueMode::Hashed {

@@ -1,6 +1,6 @@
 //! What the screen shows, and what a message or a key press changes. No I/O.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ratatui::crossterm::event::KeyCode;
 
@@ -18,6 +18,11 @@ const SHADOW_SECONDS: u64 = 15 * 60;
 
 /// Keys of a view.
 const KEYS_MAX: usize = 100;
+
+/// Samples of the history: a minute.
+const SAMPLES_MAX: usize = 60;
+
+const SECOND_US: u64 = 1_000_000;
 
 /// Longest filter, in characters.
 const FILTER_CHARS_MAX: usize = 100;
@@ -115,6 +120,9 @@ pub(super) struct Model {
     polled: Vec<(String, Top)>,
     pub(super) report: Option<String>,
     pub(super) now_us: u64,
+    /// Refused hits a second, one sample a second, the newest first.
+    pub(super) history: VecDeque<u64>,
+    sampled_us: u64,
 }
 
 // === impl TopQuery ===
@@ -173,6 +181,8 @@ impl Model {
             polled: Vec::new(),
             report: None,
             now_us: 0,
+            history: VecDeque::new(),
+            sampled_us: 0,
         }
     }
 
@@ -234,6 +244,13 @@ impl Model {
                 rules.sort_by(|a, b| b.sum.rates.admitted.total_cmp(&a.sum.rates.admitted));
             }
             RuleOrder::Name => {}
+        }
+        if self.history.is_empty() || self.now_us.saturating_sub(self.sampled_us) >= SECOND_US {
+            let refused = rules.iter().map(|row| row.sum.rates.refused).sum::<f64>();
+            self.sampled_us = self.now_us;
+            self.history.truncate(SAMPLES_MAX - 1);
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a bar's height
+            self.history.push_front(refused.round() as u64);
         }
         let tops = if self.poll().is_some() {
             self.polled.clone()

@@ -142,7 +142,7 @@ impl RuleRow {
             (_, 0) => String::new(),
             (_, some) if some < self.replicas => format!("shadow {some}/{}", self.replicas),
             _ => match rule.shadow_until.as_deref().and_then(|at| at.get(11..16)) {
-                Some(until) => format!("shadow>{until}"),
+                Some(until) => format!("shadow>{until}Z"),
                 None => "shadow".to_owned(),
             },
         }

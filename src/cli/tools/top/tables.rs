@@ -8,12 +8,12 @@ use std::borrow::Borrow;
 use ratatui::layout::Constraint;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
-use ratatui::widgets::{Row, Table};
+use ratatui::widgets::{Cell, Row, Table};
 
 use super::model::{Model, View};
 use super::rows::{Connection, QuotaRow, ReplicaRow, RuleRow};
 use crate::admin_api::{PartitionState, StateEvent, TopKey};
-use crate::cli::tools::admin::{descriptor_text, time_of_day};
+use crate::cli::tools::admin::{descriptor_text, second_of_day};
 use crate::visible_text::visible;
 
 /// A column: its heading, its width, and what its cell says of a row.
@@ -42,12 +42,15 @@ pub(super) struct Styles {
 /// Hits over a limit that did not refuse them.
 const WOULD_REFUSE: &str = "WOULD";
 
+/// Columns whose numbers are alerts unless they are 0.
+const ALERTS: [&str; 3] = ["REFUSED/S", "REFUSED", "EVICTED"];
+
 const RULES: [Column<RuleRow>; 7] = [
     ("RULE", Rest, |row| visible(&row.sum.rule)),
     ("REFUSED/S", Right(9), |row| rate(row.sum.rates.refused)),
     ("ADMIT/S", Right(7), |row| rate(row.sum.rates.admitted)),
     ("REFUSED", Right(7), |row| count(row.sum.hits.refused)),
-    (WOULD_REFUSE, Right(7), |row| {
+    (WOULD_REFUSE, Right(6), |row| {
         count(row.sum.hits.would_refuse)
     }),
     ("LIMIT", Left(14), |row| {
@@ -57,7 +60,7 @@ const RULES: [Column<RuleRow>; 7] = [
             None => limit.map_or_else(String::new, |limit| visible(&limit.text)),
         }
     }),
-    ("MODE", Left(12), |row| row.mode()),
+    ("MODE", Left(13), |row| row.mode()),
 ];
 
 const KEYS: [Column<TopKey>; 7] = [
@@ -67,9 +70,9 @@ const KEYS: [Column<TopKey>; 7] = [
     (WOULD_REFUSE, Right(7), |key| count(key.would_refuse)),
     ("ASKED", Right(8), |key| count(key.asked)),
     ("ERROR", Right(6), |key| count(key.error)),
-    ("SINCE", Left(8), |key| {
-        let since = key.refused_since.as_deref().map(time_of_day);
-        since.unwrap_or_default().chars().take(8).collect()
+    ("SINCE", Left(9), |key| {
+        let since = key.refused_since.as_deref().map(second_of_day);
+        since.unwrap_or_default()
     }),
 ];
 
@@ -96,8 +99,8 @@ const QUOTAS: [Column<QuotaRow>; 8] = [
     ("BUCKET", Rest, |row| descriptor_text(&row.sum.id)),
     ("LIMIT/S", Right(7), |row| rate(row.sum.figures.limit)),
     ("DEMAND", Right(7), |row| rate(row.sum.figures.demand)),
-    ("PASS", Right(7), |row| rate(row.sum.figures.allowed)),
-    ("DENIED", Right(7), |row| rate(row.sum.figures.denied)),
+    ("ADMITTED", Right(8), |row| rate(row.sum.figures.allowed)),
+    ("REFUSED", Right(7), |row| rate(row.sum.figures.denied)),
     ("ASSIGNED", Right(8), |row| rate(row.sum.figures.assigned)),
     ("STREAMS", Right(7), |row| count(row.sum.figures.streams)),
     ("SHARES", Left(13), |row| row.state()),
@@ -156,9 +159,18 @@ fn table_of<R, T: Borrow<R>>(
         .iter()
         .map(|row| {
             let cells = columns.iter().zip(&widths);
-            Row::new(cells.map(|((_, kind, cell), width)| match kind {
-                Right(_) => format!("{:>width$}", cell(row.borrow())),
-                Left(_) | Rest => fit(&cell(row.borrow()), *width),
+            Row::new(cells.map(|((name, kind, cell), width)| {
+                let text = cell(row.borrow());
+                let style = match text.as_str() {
+                    "0" | "" => Style::new(),
+                    _ if ALERTS.contains(name) => styles.alert,
+                    _ => Style::new(),
+                };
+                let text = match kind {
+                    Right(_) => format!("{text:>width$}"),
+                    Left(_) | Rest => fit(&text, *width),
+                };
+                Cell::from(text).style(style)
             }))
         })
         .collect();

@@ -8,11 +8,12 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Clear, Paragraph, TableState};
+use ratatui::widgets::{Block, Clear, Paragraph, RenderDirection, Sparkline, TableState};
 
 use super::model::{Model, Overlay, RuleOrder, View};
 use super::tables::{Styles, columns, count, fit, rate, table};
 use crate::admin_api::{RankBy, ValueMode, Window};
+use crate::cli::output::counted;
 use crate::visible_text::visible;
 
 /// The smallest screen that is drawn.
@@ -20,21 +21,21 @@ const COLUMNS_MIN: u16 = 40;
 const LINES_MIN: u16 = 8;
 
 const HELP: &[&str] = &[
-    "tab, 1-5   rules, keys, partitions, replicas, and quotas where rules have rlqs",
+    "tab, 1-5   rules, keys, partitions, replicas, quotas (where rules have rlqs)",
     "up, down   select a row; also j, k, page up, page down, home, end",
     "enter      detail of the row, with its last decisions",
-    "s          sort: rules by refused/s, admitted/s, name; keys by refused, asked",
+    "s          sort rules by refused/s, admitted/s, name; keys by refused, asked",
     "w          keys of the last minute or hour",
     "/          filter; escape clears it",
     "p, space   pause the screen, and go on",
     "r          on a key: forget its buckets, after a question",
-    "z          on a rule: shadow mode for 15 minutes, or its end, after a question",
+    "z          on a rule: 15 minutes of shadow mode or its end, after a question",
     "q          quit",
     "",
     "Hits are counted by limit. Times are UTC.",
-    "would: hits over a limit that did not refuse them, such as one in shadow mode.",
+    "would: hits over a limit that did not refuse them, as in shadow mode.",
     "error: by how much a count can be too small.",
-    "try 0.4>3.1%: the rule's candidate would refuse 3.1 % of the requests instead of 0.4 %.",
+    "try 0.4>3.1%: the candidate would refuse 3.1 % of requests instead of 0.4 %.",
 ];
 
 /// Draws the whole screen.
@@ -49,6 +50,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, styles: Styles) {
     let lines = Layout::vertical([line, line, line, rest, line]);
     let [title, alert, tabs, body, foot] = lines.areas(area);
     frame.render_widget(title_line(model, styles), title);
+    draw_history(frame, model, styles, title);
     frame.render_widget(alert_line(model, styles, alert.width), alert);
     frame.render_widget(tabs_line(model, styles), tabs);
     let (table, rows) = table(model, styles, body.width);
@@ -85,11 +87,14 @@ fn draw_overlay(frame: &mut Frame<'_>, model: &Model, styles: Styles, body: Rect
 }
 
 fn title_line(model: &Model, styles: Styles) -> Line<'static> {
-    let (live, all) = (model.states().count(), model.replicas.len());
+    let (live, all) = (
+        model.states().count(),
+        counted(model.replicas.len(), "replica"),
+    );
     let rules = &model.merged.rules;
     let total = rate(rules.iter().map(|row| row.sum.rates.total).sum());
     let refused = rate(rules.iter().map(|row| row.sum.rates.refused).sum());
-    let figures = format!("  {live} of {all} replicas  {total} hits/s  {refused} refused/s");
+    let figures = format!("  {live} of {all}  {total} hits/s  {refused} refused/s");
     let mut parts = vec![
         Span::styled(" tollgate top", styles.heading),
         Span::raw(figures),
@@ -101,6 +106,28 @@ fn title_line(model: &Model, styles: Styles) -> Line<'static> {
         parts.push(Span::styled("  PAUSED", styles.alert));
     }
     Line::from(parts)
+}
+
+/// The refused hits a second of the last minute, at the right of the title.
+fn draw_history(frame: &mut Frame<'_>, model: &Model, styles: Styles, title: Rect) {
+    let used = u16::try_from(title_line(model, styles).width()).unwrap_or(u16::MAX);
+    let wanted = u16::try_from(model.history.len()).unwrap_or(u16::MAX);
+    let width = title
+        .width
+        .saturating_sub(used.saturating_add(2))
+        .min(wanted);
+    // One sample is no history.
+    if wanted < 2 || width < 2 {
+        return;
+    }
+    let place = Rect {
+        x: title.right().saturating_sub(width),
+        width,
+        ..title
+    };
+    let history = Sparkline::default().data(model.history.iter().copied());
+    let history = history.direction(RenderDirection::RightToLeft);
+    frame.render_widget(history.style(styles.alert), place);
 }
 
 fn alert_line(model: &Model, styles: Styles, width: u16) -> Line<'static> {

@@ -196,13 +196,13 @@ fn rules_of_two_replicas_are_added_and_sorted_by_refusals() {
             " tollgate top  2 of 2 replicas  33 hits/s  25 refused/s",
             "",
             "[1 Rules] 2 Keys  3 Partitions  4 Replicas   by refused/s",
-            " RULE              REFUSED/S ADMIT/S REFUSED   WOULD LIMIT          MODE",
-            ">edge.user                25     4.0     800      60 10 per minute",
+            " RULE              REFUSED/S ADMIT/S REFUSED  WOULD LIMIT          MODE",
+            ">edge.user                25     4.0     800     60 10 per minute",
         ]
     );
     assert_eq!(
         lines[5],
-        " edge.quiet                0     4.0     800      60 10 per minute  shadow>20:31"
+        " edge.quiet                0     4.0     800     60 10 per minute  shadow>20:31Z"
     );
     assert!(
         lines[23].starts_with(" ? help  q quit  tab view"),
@@ -221,9 +221,9 @@ fn a_rule_with_a_file_of_limits_is_by_value() {
     });
     live(&mut model, "http://a:1", by_value);
     let (lines, _) = screen(&model, 80, 24, true);
-    assert!(lines[4].ends_with("400      30 by value"), "{}", lines[4]);
+    assert!(lines[4].ends_with("400     30 by value"), "{}", lines[4]);
     assert!(
-        lines[5].ends_with("400      30 10 per minute"),
+        lines[5].ends_with("400     30 10 per minute"),
         "{}",
         lines[5]
     );
@@ -231,7 +231,7 @@ fn a_rule_with_a_file_of_limits_is_by_value() {
     let screen = shown(&model);
     for part in [
         "limit     by value, 1000000 in tenants\\u{1b}.csv",
-        "others    10 per minute, fixed_window, burst 10",
+        "others    10 per minute, fixed_window",
     ] {
         assert!(screen.contains(part), "{part}: {screen}");
     }
@@ -254,7 +254,7 @@ fn keys_of_two_replicas_are_added() {
     );
     assert_eq!(
         lines[4],
-        ">user=x             edge.user                10       2       30      0 20:00:05"
+        ">user=x             edge.user               10       2       30      0 20:00:05Z"
     );
     assert!(lines[5].starts_with(" user=y "), "{}", lines[5]);
     // The hour is polled: nothing is shown until the answer.
@@ -352,10 +352,33 @@ fn partitions_and_replicas_have_views() {
         "redis leased: connected",
         "7, with 70 hits",
         "hash abc",
-        "up 77 s",
+        "up 1 min 17 s",
     ] {
         assert!(screen.contains(part), "{part}: {screen}");
     }
+}
+
+#[test]
+fn the_help_fits_80_columns_and_24_lines() {
+    let mut model = model();
+    model.press(KeyCode::Char('?'));
+    let screen = shown(&model);
+    for line in HELP {
+        assert!(screen.contains(line), "{line}: {screen}");
+    }
+}
+
+#[test]
+fn the_title_has_the_refusals_of_the_last_minute() {
+    let mut model = model();
+    for second in 0..70 {
+        model.now_us = second * 1_000_000;
+        live(&mut model, "http://a:1", state(vec![]));
+    }
+    let (lines, _) = screen(&model, 100, 24, true);
+    // 25 refused a second, all the time, as far as they fit.
+    let bars = lines[0].chars().rev().take_while(|bar| *bar == '█').count();
+    assert!((40..=60).contains(&bars), "{}", lines[0]);
 }
 
 #[test]
@@ -480,8 +503,8 @@ fn a_detail_shows_the_rule_and_the_last_decisions() {
     for part in [
         "key       user=x",
         "refused   5 of 15 asked, at most 0 more",
-        "limit     10 per minute, fixed_window, burst 10",
-        "20:00:05.000 OVER_LIMIT over_limit_cache remaining=0 resets in 7 s",
+        "limit     10 per minute, fixed_window",
+        "20:00:05.000Z OVER_LIMIT over_limit_cache remaining=0 resets in 7 s",
         "error: http://b:1: cannot connect",
     ] {
         assert!(screen.contains(part), "{part}: {screen}");

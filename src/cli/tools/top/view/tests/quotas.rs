@@ -63,7 +63,7 @@ fn quotas_of_two_replicas_are_added() {
     live(&mut model, "http://b:1", with_quotas(other));
     // The rule shows what its proxies report.
     let (lines, _) = screen(&model, 80, 24, true);
-    let row = " edge.user               340     580     800      60 10 per minute  rlqs";
+    let row = " edge.user               340     580     800     60 10 per minute  rlqs";
     assert_eq!(lines[4], row.replacen(' ', ">", 1));
     model.press(KeyCode::Char('5'));
     let (lines, _) = screen(&model, 80, 24, true);
@@ -71,15 +71,15 @@ fn quotas_of_two_replicas_are_added() {
         lines[2..5],
         [
             " 1 Rules  2 Keys  3 Partitions  4 Replicas [5 Quotas]  by demand",
-            " BUCKET           LIMIT/S  DEMAND    PASS  DENIED ASSIGNED STREAMS SHARES",
-            ">name=api             300     500     580     340      588       6 moving 12 s",
+            " BUCKET          LIMIT/S  DEMAND ADMITTED REFUSED ASSIGNED STREAMS SHARES",
+            ">name=api            300     500      580     340      588       6 moving 12 s",
         ]
     );
     model.press(KeyCode::Enter);
     let detail = shown(&model);
     for part in [
         "rule      edge.name_api",
-        "500.0 demanded, 580.0 allowed, 340.0 denied",
+        "500.0 demanded, 580.0 admitted, 340.0 refused",
         "588.0 to 6 streams on 2 replicas",
         "an assignment has differed from its fair share for 12.5 s",
     ] {
