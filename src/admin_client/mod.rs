@@ -1,5 +1,5 @@
 //! HTTP/1.1 client of the admin listener, for `tollgate top`, `tap`, `reset`, `shadow`,
-//! `record` and `explain --last`.
+//! `record` and `decisions`.
 //!
 //! An [`AdminUrl`] names one or several replicas: a headless name resolves to the address of each.
 //! A [`Replica`] opens one connection for each request. So certificates and the token file are read

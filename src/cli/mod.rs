@@ -118,9 +118,7 @@ fn variable_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
 /// Parses a command line.
 fn parse(args: &[OsString]) -> Result<Command, clap::Error> {
     #[cfg(feature = "tools")]
-    if let Some(last) = tools::parse_explain_last(args) {
-        return last.map(|tool| Command::Tool(Box::new(tool)));
-    }
+    let args = tools::with_new_names(args);
     Cli::try_parse_from(args).map(|cli| cli.command)
 }
 

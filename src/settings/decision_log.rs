@@ -13,10 +13,11 @@ use crate::settings::headings::LOGS;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = LOGS)]
 pub struct DecisionLogSettings {
-    /// Number of decisions kept for /decisions and tollgate explain --last
+    /// Number of decisions kept for /decisions and tollgate decisions
     ///
-    /// They take at most 1 KiB each on average. At high rates a sample is kept: about 1,000 a
-    /// second of each worker thread. 0 keeps none.
+    /// They take at most 1 KiB each on average. Each worker thread keeps an equal part; calls of
+    /// the API are kept in one of them. At high rates a sample is kept: about 1,000 a second of
+    /// each worker thread. 0 keeps none.
     ///
     /// Range: 0 to 65536
     #[arg(id = "decisions_kept_max", long = "decisions-kept-max", env = "TOLLGATE_DECISIONS_KEPT_MAX", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(0..=65_536), value_name = "COUNT")]

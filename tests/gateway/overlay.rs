@@ -116,11 +116,11 @@ fn wait_for_rules(replica: &RatelimitProcess, words: &str) {
     });
 }
 
-/// What `tollgate explain --last` prints.
+/// What `tollgate decisions` prints.
 fn explain_last(replica: &RatelimitProcess) -> String {
     let admin = format!("http://{}", replica.admin);
     let output = Command::new(tollgate_binary())
-        .args(["explain", "--last", "--admin", &admin])
+        .args(["decisions", "--admin", &admin])
         .env_clear()
         .output()
         .unwrap();

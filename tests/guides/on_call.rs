@@ -80,7 +80,7 @@ impl Replicas {
         for (page, here) in self.places() {
             command = command.replace(&page, &here);
         }
-        let asks = ["top", "explain", "reset", "shadow", "tap"];
+        let asks = ["top", "explain", "decisions", "reset", "shadow", "tap"];
         let word = command.split(' ').nth(1).unwrap_or_default();
         if asks.contains(&word) && !command.contains("--admin ") {
             let _ = write!(command, " --admin http://{one}");
@@ -96,7 +96,7 @@ impl Replicas {
         }
         let shown = shown
             .replace("per year", "per hour")
-            .replace(" a year", " an hour");
+            .replace("365 d", "1 h");
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         shown.replace(host.trim(), "limits")
     }
@@ -286,8 +286,10 @@ fn pictures() -> Vec<Picture> {
 fn masked(line: &str) -> String {
     // An hour, or almost.
     let line = line.split(", resets in").next().unwrap_or_default();
+    let line = line.split(", reset in").next().unwrap_or_default();
     let mut masked = String::new();
-    for sign in line.chars() {
+    // The bars of the last minute depend on how many seconds passed.
+    for sign in line.chars().filter(|sign| !('▁'..='█').contains(sign)) {
         let sign = if sign.is_ascii_digit() { '0' } else { sign };
         if !(matches!(sign, '0' | ' ' | '─') && masked.ends_with(sign)) {
             masked.push(sign);

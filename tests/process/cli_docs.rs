@@ -56,6 +56,7 @@ fn files_have_the_names_that_debian_loads() {
         "",
         "-check",
         "-completions",
+        "-decisions",
         "-explain",
         "-hit",
         "-reset",

@@ -127,6 +127,7 @@ fn the_name_of_the_references_binary_implies_serve() {
 fn the_references_variables_are_supported() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
+    ("decisions --domain shop --admin http://$ADMIN", 0),
     std::fs::write(&rules, RULES).unwrap();
     let mut serving = Running::with_stderr(
         Command::new(tollgate_binary())

@@ -2,8 +2,6 @@
 //! or which level found nothing and what is configured there; with `--addr` also the state in a
 //! running service.
 //!
-//! `tollgate explain --last` is `explain_last`.
-//!
 //! What it deliberately does not do: take a hit, or start a reservation. The live request has 0
 //! hits, and no id of a reservation.
 
@@ -32,13 +30,6 @@ pub(crate) struct Explain {
 
     #[command(flatten)]
     decision: DecisionSettings,
-
-    /// Explain the last decisions of a running service; RULES, DOMAIN and DESCRIPTOR are not given
-    ///
-    /// Its options: tollgate explain --last --help
-    // `cli::parse` reads it.
-    #[arg(long = "last")]
-    _last: bool,
 
     /// Print the name of the bucket in a shared store
     #[arg(long)]

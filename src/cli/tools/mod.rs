@@ -6,8 +6,8 @@ mod arguments;
 mod changes;
 mod check;
 mod convert;
+mod decisions;
 mod explain;
-mod explain_last;
 mod hit;
 mod progress;
 mod record;
@@ -20,9 +20,8 @@ mod top;
 
 use std::ffi::OsString;
 
-use clap::{Parser as _, Subcommand};
+use clap::Subcommand;
 
-use self::explain_last::ExplainLast;
 pub use self::test::known_settings;
 use crate::cli::Exit;
 
@@ -33,9 +32,8 @@ pub(super) enum Tool {
     Check(check::Check),
     /// Show which rule applies to a descriptor, and why
     Explain(explain::Explain),
-    /// `explain --last`, which [`parse_explain_last`] makes.
-    #[command(skip)]
-    ExplainLast(Box<ExplainLast>),
+    /// Show the last decisions of running services, and why each was made
+    Decisions(Box<decisions::LastDecisions>),
     /// Run tests of rules: requests at chosen times, and the answers they are to get
     Test(test::TestCommand),
     /// Send requests to a running service and print the answers
@@ -60,18 +58,18 @@ pub(super) enum Tool {
     Schema(schema::Schema),
 }
 
-/// Parses `explain --last`, which has arguments of its own: it needs no rules. None for another
-/// command line.
-pub(super) fn parse_explain_last(args: &[OsString]) -> Option<Result<Tool, clap::Error>> {
-    let [program, command, rest @ ..] = args else {
-        return None;
-    };
-    if command != "explain" || !rest.iter().any(|argument| argument == "--last") {
-        return None;
+/// The command line with `decisions` in place of `explain --last`, its former name.
+pub(super) fn with_new_names(args: &[OsString]) -> Vec<OsString> {
+    match args {
+        [program, command, rest @ ..]
+            if command == "explain" && rest.iter().any(|argument| argument == "--last") =>
+        {
+            let rest = rest.iter().filter(|argument| *argument != "--last");
+            let command = [program.clone(), "decisions".into()].into_iter();
+            command.chain(rest.cloned()).collect()
+        }
+        _ => args.to_vec(),
     }
-    let rest = rest.iter().filter(|argument| *argument != "--last");
-    let last = ExplainLast::try_parse_from(std::iter::once(program).chain(rest));
-    Some(last.map(|last| Tool::ExplainLast(Box::new(last))))
 }
 
 // === impl Tool ===
@@ -81,7 +79,7 @@ impl Tool {
         match self {
             Self::Check(check) => Ok(check.run()),
             Self::Explain(explain) => explain.run(),
-            Self::ExplainLast(explain) => explain.run(),
+            Self::Decisions(decisions) => decisions.run(),
             Self::Test(test) => test.run(),
             Self::Hit(hit) => hit.run(),
             Self::Convert(convert) => convert.run(),

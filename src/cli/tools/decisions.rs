@@ -1,18 +1,19 @@
-//! `tollgate explain --last`: the last decisions of running services, and why each was made.
+//! `tollgate decisions`: the last decisions of running services, and why each was made.
 //!
 //! What it deliberately does not do: follow new decisions (`tap`).
 
-use clap::{Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::admin::{self, AdminOptions, DecisionFilters, descriptor_text, json_word};
-use crate::admin_api::{DecisionRecord, Decisions, DescriptorRecord, Limits, Reason, ValueMode};
+use crate::admin_api::{
+    DecisionRecord, Decisions, DescriptorRecord, Limits, Reason, ValueMode, duration_text,
+};
 use crate::admin_client::{AdminError, Replica};
 use crate::cli::Exit;
-use crate::settings::help;
 use crate::visible_text::visible;
 
-/// The end of `explain --last --help`.
+/// The end of `decisions --help`.
 const AFTER_HELP: &str = "\
 Each replica keeps its last decisions: all of them at low rates, a sample at high rates. Values are
 shown as --top-keys of the service says. --key finds a hashed value by the value itself.
@@ -23,14 +24,10 @@ Exit codes:
   4  no replica answered
   6  some replicas answered, and others failed";
 
-/// Explain the last decisions of running services
-#[derive(Debug, Parser)]
-#[command(
-    name = "tollgate explain --last",
-    max_term_width = help::COLUMNS_MAX,
-    after_help = AFTER_HELP
-)]
-pub(crate) struct ExplainLast {
+/// Arguments of `decisions`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct LastDecisions {
     #[command(flatten)]
     filters: DecisionFilters,
 
@@ -62,9 +59,9 @@ struct Answer {
     limits: Option<Limits>,
 }
 
-// === impl ExplainLast ===
+// === impl LastDecisions ===
 
-impl ExplainLast {
+impl LastDecisions {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let path = self.filters.add_to(format!("/decisions?n={}", self.n));
         admin::block_on(async {
@@ -160,12 +157,13 @@ fn answered_by(descriptor: &DescriptorRecord) -> String {
     if let Some(limit) = &descriptor.limit {
         let (limit, algorithm) = (visible(&limit.text), visible(&limit.algorithm));
         let hits = match descriptor.hits {
+            _ if descriptor.is_peek() => "peek".to_owned(),
             1 => "1 hit".to_owned(),
             hits => format!("{hits} hits"),
         };
         let remaining = descriptor.remaining.unwrap_or_default();
-        let reset = descriptor.reset_seconds.unwrap_or_default();
-        let left = format!("{remaining} left, reset in {reset} s");
+        let reset = duration_text(descriptor.reset_seconds.unwrap_or_default());
+        let left = format!("{remaining} left, reset in {reset}");
         text.extend([", ", &limit, " (", &algorithm, "), ", &hits, ", ", &left]);
     }
     if let Some(reservation) = &descriptor.reservation {
