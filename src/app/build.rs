@@ -20,7 +20,7 @@ use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
 use crate::pipeline::{CandidatePartitions, Generations, Parts, Pipeline};
 use crate::settings::memory_limit::MemoryLimit;
-use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings, StoreMode};
+use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings};
 use crate::store::{Setup, Store, Worker, memory};
 use crate::tls::ServerFiles;
 use crate::top_keys::TopKeys;
@@ -266,16 +266,9 @@ impl App {
         self
     }
 
-    /// Which store holds the buckets, for messages.
-    pub fn describe_store(&self) -> String {
-        let Some(health) = self.store.health() else {
-            return "memory".to_owned();
-        };
-        let mode = match self.settings.store.store_mode {
-            StoreMode::Exact => "exact mode",
-            StoreMode::Leased => "leased mode",
-        };
-        format!("{}, {mode}", health.message)
+    /// The store that holds the buckets.
+    pub fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
     }
 
     /// The last decisions, and subscriptions.

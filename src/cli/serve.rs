@@ -3,6 +3,7 @@
 //! What it deliberately does not do: connect parts (`app`) or daemonise. Process supervision is
 //! left to the caller.
 
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -19,8 +20,9 @@ use crate::clock::SystemClock;
 use crate::pipeline::Generation;
 use crate::settings::{
     ConfigType, EnvironmentVariables, GrpcTlsSettings, LogFormat, OTEL_VARIABLES, REDIS_VARIABLES,
-    Settings, reference_variables, unknown_variables,
+    Settings, StoreMode, reference_variables, unknown_variables,
 };
+use crate::store::{StoreHealth, StoreStart};
 use tollgate_limiter::{Rule, Values};
 
 /// Printed by `serve` without rules: five lines, the last of which works.
@@ -81,11 +83,11 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
     let listeners = Listeners::bind(&settings).await?;
     let announce = start_line(&listeners, &settings);
     let app = App::build(settings, listeners, Arc::new(SystemClock::new()))?;
-    let store = app.describe_store();
+    let store = app.store();
     let app = app.with_log_level(log_level);
     let (reload, reloads) = mpsc::channel(1);
     let (stop, mut is_stopping) = (Notify::new(), false);
-    let started = |rules: &Generation| announce(rules, &store);
+    let started = |rules: &Generation| announce(rules, store.health());
     let mut running = std::pin::pin!(app.run(started, reloads, stop.notified()));
     loop {
         tokio::select! {
@@ -99,7 +101,11 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
                 continue;
             }
             _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = interrupt.recv() => {
+                if !is_stopping && std::io::stderr().is_terminal() {
+                    eprintln!("draining connections; press Ctrl-C again to end at once");
+                }
+            }
         }
         if std::mem::replace(&mut is_stopping, true) {
             return Ok(Exit::Success);
@@ -127,7 +133,7 @@ fn variable_warnings() -> Vec<String> {
 fn start_line(
     listeners: &Listeners,
     settings: &Settings,
-) -> impl FnOnce(&Generation, &str) + use<> {
+) -> impl FnOnce(&Generation, Option<StoreHealth>) + use<> {
     let version = env!("CARGO_PKG_VERSION");
     let format = settings.log_format;
     let address = |listener: &TcpListener| {
@@ -141,6 +147,10 @@ fn start_line(
         ("admin", admin),
     ];
     let prometheus = listeners.prometheus.as_ref();
+    let mode = match settings.store.store_mode {
+        StoreMode::Exact => "exact",
+        StoreMode::Leased => "leased",
+    };
     addresses.extend(prometheus.map(|listener| ("metrics", address(listener))));
     // `hit` does not support unix sockets.
     let reachable = listeners.grpc.address().map(|address| {
@@ -161,6 +171,10 @@ fn start_line(
             let mut field = |name: &str, value: serde_json::Value| {
                 fields.insert(name.to_owned(), value);
             };
+            if store.is_some() {
+                field("store_mode", mode.into());
+            }
+            let store = store.map_or("memory".to_owned(), |store| store.address);
             field("version", version.into());
             for (port, address) in addresses {
                 field(&port.to_ascii_lowercase(), address.into());
@@ -169,6 +183,14 @@ fn start_line(
             field("domains", domains.into());
             field("limits", limits.into());
             field("store", store.into());
+        let store = store.map_or("memory".to_owned(), |store| {
+            let state = match store.start {
+                // The connection is made beside the start. What fails is logged.
+                StoreStart::Connecting | StoreStart::Used => "",
+                StoreStart::Failed => ", not reached yet",
+            };
+            format!("{}, {mode} mode{state}", store.address)
+        });
             return logging::announce("tollgate started", fields);
         }
         let addresses = addresses.iter();

@@ -112,7 +112,7 @@ fn a_json_log_is_json_from_its_first_line_to_its_last() {
     while let Some(line) = serving.next_line() {
         let line = parsed(&line);
         match line["@message"].as_str().unwrap() {
-            "rules refused; there are no rules in use yet" => {
+            "rules refused; the service listens and waits for valid rules" => {
                 assert!(line["errors"].as_str().unwrap().contains("nonsense"));
                 std::fs::write(&rules, RULES).unwrap();
             }
@@ -177,10 +177,31 @@ fn the_start_line_names_version_rules_store_and_addresses() {
     for words in [
         ", HTTP 127.0.0.1:",
         ", admin 127.0.0.1:",
-        ", rules: 2 files, 2 domains, 4 limits, store: 127.0.0.1:1",
-        ", exact mode",
+        ", rules: 2 files, 2 domains, 4 limits, store: 127.0.0.1:1, exact mode",
     ] {
         assert!(line.contains(words), "{words}: {line}");
+    // Where the store is, not what its connection was before it was tried.
+    assert!(!line.contains("no connection"), "{line}");
+    let mut command = serve(directory.path(), &[]);
+    command.env("TOLLGATE_STORE", "redis://127.0.0.1:1");
+    let started = next(&Running::with_stderr(&mut command), "tollgate started");
+    assert_eq!(started["store"], "127.0.0.1:1");
+    assert_eq!(started["store_mode"], "exact");
+}
+
+#[test]
+fn a_path_that_is_not_there_is_waited_for_and_the_log_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = directory.path().join("rules.yaml");
+    let serving = Running::with_stderr(&mut serve(&rules, &[]));
+    let refused = next(
+        &serving,
+        "rules refused; the service listens and waits for valid rules",
+    );
+    let why = refused["errors"].as_str().unwrap();
+    assert!(why.contains("rules.yaml: No such file"), "{why}");
+    std::fs::write(&rules, RULES).unwrap();
+    next(&serving, "tollgate started");
     }
 }
 

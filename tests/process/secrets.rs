@@ -186,7 +186,7 @@ fn shown(rules: &std::path::Path, variables: &Variables) -> String {
         let asked = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"one","value":"a"}]}]}"#;
         let page = until("the store was tried", || {
             let page = http(port("admin"), "GET", "/readyz?verbose", "").1;
-            (!page.contains("not tried yet")).then_some(page)
+            (!page.contains(": connecting")).then_some(page)
         });
         shown.push_str(&page);
         for path in [

@@ -95,7 +95,7 @@ impl Node {
             breakers,
             undecided: StoreFault::all().map(undecided).collect(),
             fault: AtomicU8::new(0),
-            error_text: ArcSwap::from_pointee("not tried yet".to_owned()),
+            error_text: ArcSwap::default(),
             share: Mutex::default(),
             own_link: watch::Sender::new(Link::Connecting),
         };
@@ -211,6 +211,7 @@ impl Node {
     pub(crate) fn state_text(&self) -> String {
         let address = self.address();
         match (self.fault(), self.poor_share()) {
+            (Some(_), _) if self.error_text.load().is_empty() => format!("{address}: connecting"),
             (Some(fault), _) => format!("{address}: {fault} ({})", self.error_text.load()),
             (None, None) => format!("{address} answers"),
             (None, Some(Undecided { checks, of, fault })) => {

@@ -75,10 +75,12 @@ impl Nodes {
 
     pub(super) fn health(&self) -> StoreHealth {
         let endpoints = self.endpoints.iter();
+        let addresses: Vec<_> = endpoints.clone().map(|it| it.address.as_str()).collect();
         let texts: Vec<_> = endpoints
             .map(|endpoint| self.state_text(endpoint))
             .collect();
         StoreHealth {
+            address: addresses.join(", "),
             healthy: self.breakers.are_closed() && self.each.iter().all(|node| node.is_healthy()),
             start: self.breakers.start(),
             message: texts.join("; "),

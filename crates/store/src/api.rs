@@ -150,6 +150,8 @@ pub struct StoreHealth {
     pub healthy: bool,
     /// Whether it has been in use since the start, at least in part.
     pub start: StoreStart,
+    /// Where it is, without passwords.
+    pub address: String,
     /// A sentence for people.
     pub message: String,
 }

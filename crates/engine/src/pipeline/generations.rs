@@ -122,7 +122,7 @@ impl Generations {
                 if self.any() {
                     tracing::error!(target: LOG, errors = %error, "rules refused; the last good rules stay in use");
                 } else {
-                    tracing::error!(target: LOG, errors = %error, "rules refused; there are no rules in use yet");
+                    tracing::error!(target: LOG, errors = %error, "rules refused; the service listens and waits for valid rules");
                 }
                 self.refused.store(Some(Arc::new(error.to_string())));
                 self.metrics.rules.newest_refused.set(1);
