@@ -70,7 +70,7 @@ impl CertificateReloader {
             is_failing: expired.is_some(),
             counters: metrics.tls.certificate(port),
         };
-        reloader.measure(now);
+        reloader.measure();
         Ok(reloader)
     }
 
@@ -130,17 +130,13 @@ impl CertificateReloader {
                 );
             }
         }
-        self.measure(now);
+        self.measure();
     }
 
-    fn measure(&self, now: Timestamp) {
-        let left = self.valid_until.since_us(now) / 1_000_000;
-        let over = now.since_us(self.valid_until) / 1_000_000;
-        let seconds = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
-        let left = seconds(left).saturating_sub(seconds(over));
-        self.counters.expiry_seconds.set(left);
+    fn measure(&self) {
         let expires_at = self.valid_until.as_us() / 1_000_000;
-        self.counters.expiry_timestamp.set(seconds(expires_at));
+        let expires_at = i64::try_from(expires_at).unwrap_or(i64::MAX);
+        self.counters.expiry_timestamp.set(expires_at);
     }
 }
 

@@ -33,10 +33,6 @@ A rules file limits requests by domain and descriptor. Save this one as rules.ya
 Then start the service with it, or with a directory of rules files:
   tollgate serve rules.yaml";
 
-/// Warning for `--door`, which has no effect.
-const DOOR_DEPRECATED: &str = "--door (TOLLGATE_DOOR) is deprecated and has no effect: there is one gRPC server, and --door \
-tonic no longer selects another. The next release removes the option; remove it from the command line and the environment";
-
 /// The runtime polls for I/O after this many task polls. Most often fewer tasks are ready, and then
 /// it polls at once.
 const EVENT_INTERVAL: u32 = 2;
@@ -53,9 +49,6 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<Exit> {
     let log_level = logging::init(&settings);
     for warning in variable_warnings() {
         tracing::warn!("{warning}");
-    }
-    if settings.door.is_some() {
-        tracing::warn!("{DOOR_DEPRECATED}");
     }
     raise_descriptor_limit();
     let mut settings = settings;
@@ -147,10 +140,6 @@ fn start_line(
         ("admin", admin),
     ];
     let prometheus = listeners.prometheus.as_ref();
-    let mode = match settings.store.store_mode {
-        StoreMode::Exact => "exact",
-        StoreMode::Leased => "leased",
-    };
     addresses.extend(prometheus.map(|listener| ("metrics", address(listener))));
     // `hit` does not support unix sockets.
     let reachable = listeners.grpc.address().map(|address| {
@@ -158,6 +147,10 @@ fn start_line(
         let address = address.replace("0.0.0.0", "127.0.0.1");
         address.replace("[::]", "[::1]")
     });
+    let mode = match settings.store.store_mode {
+        StoreMode::Exact => "exact",
+        StoreMode::Leased => "leased",
+    };
     let hit_options = hit_tls_options(&settings.grpc_tls);
     let source = match settings.xds.config_type {
         ConfigType::File => "file",
@@ -171,10 +164,6 @@ fn start_line(
             let mut field = |name: &str, value: serde_json::Value| {
                 fields.insert(name.to_owned(), value);
             };
-            if store.is_some() {
-                field("store_mode", mode.into());
-            }
-            let store = store.map_or("memory".to_owned(), |store| store.address);
             field("version", version.into());
             for (port, address) in addresses {
                 field(&port.to_ascii_lowercase(), address.into());
@@ -182,7 +171,18 @@ fn start_line(
             field(&format!("{source}s"), sources.into());
             field("domains", domains.into());
             field("limits", limits.into());
+            if store.is_some() {
+                field("store_mode", mode.into());
+            }
+            let store = store.map_or("memory".to_owned(), |store| store.address);
             field("store", store.into());
+            return logging::announce("tollgate started", fields);
+        }
+        let addresses = addresses.iter();
+        let addresses = addresses.map(|(port, address)| format!("{port} {address}"));
+        let addresses = addresses.collect::<Vec<_>>().join(", ");
+        let (sources, domains) = (counted(sources, source), counted(domains, "domain"));
+        let limits = counted(limits, "limit");
         let store = store.map_or("memory".to_owned(), |store| {
             let state = match store.start {
                 // The connection is made beside the start. What fails is logged.
@@ -191,13 +191,6 @@ fn start_line(
             };
             format!("{}, {mode} mode{state}", store.address)
         });
-            return logging::announce("tollgate started", fields);
-        }
-        let addresses = addresses.iter();
-        let addresses = addresses.map(|(port, address)| format!("{port} {address}"));
-        let addresses = addresses.collect::<Vec<_>>().join(", ");
-        let (sources, domains) = (counted(sources, source), counted(domains, "domain"));
-        let limits = counted(limits, "limit");
         eprintln!(
             "tollgate {version} listens: {addresses}, rules: {sources}, {domains}, {limits}, store: {store}"
         );

@@ -126,15 +126,6 @@ pub(super) fn answers<const N: usize>(
     PossibleValuesParser::new(values).try_map(|name| name.parse::<OnUndecided>())
 }
 
-/// The values of `--door`, which has no effect.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum DeprecatedDoor {
-    /// The only gRPC server
-    H2,
-    /// Removed: the second gRPC server
-    Tonic,
-}
-
 /// What happens to new keys when memory is full.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum OnMemoryFull {

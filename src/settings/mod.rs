@@ -48,9 +48,7 @@ use crate::settings::parse::{boolean, duration, positive, ratio, size};
 
 pub use self::capture::{CaptureSettings, RecordingValues};
 pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
-pub use self::decisions::{
-    DecisionSettings, DeprecatedDoor, HeaderStyle, OnMemoryFull, ResponseSettings,
-};
+pub use self::decisions::{DecisionSettings, HeaderStyle, OnMemoryFull, ResponseSettings};
 pub use self::listeners::{
     AdminSettings, ConnectionSettings, GrpcTlsSettings, ListenerSettings, PrometheusSettings,
 };
@@ -260,12 +258,6 @@ pub struct Settings {
     /// Further requests are answered at once, by --on-overload.
     #[arg(long, env = "TOLLGATE_MAILBOX_CHECKS_MAX", default_value_t = 16_384, value_parser = positive, value_name = "COUNT", help_heading = WORKERS)]
     pub mailbox_checks_max: usize,
-
-    /// Deprecated, without effect: there is one gRPC server
-    ///
-    /// The next release removes this setting.
-    #[arg(long, env = "TOLLGATE_DOOR", value_name = "NAME", help_heading = WORKERS)]
-    pub door: Option<DeprecatedDoor>,
 
     /// Amounts that are learnt from commits.
     #[command(flatten)]

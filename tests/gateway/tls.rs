@@ -124,13 +124,11 @@ async fn tls_1_2_and_1_3_with_http2_only() {
     wait_for_failures(&tollgate, "not_tls", 1);
     drop(std::net::TcpStream::connect(tollgate.grpc).unwrap());
     wait_for_failures(&tollgate, "closed", 1);
-    let days = tollgate.metric("tollgate_tls_certificate_expiry_seconds{port=\"grpc\"}") / 86_400;
-    assert!(days > 365, "{days}");
     let expires_at =
         tollgate.metric("tollgate_tls_certificate_expiry_timestamp_seconds{port=\"grpc\"}");
     let started = tollgate.metric("process_start_time_seconds");
     let left_days = expires_at.saturating_sub(started) / 86_400;
-    assert!(left_days.abs_diff(days) <= 1, "{left_days} {days}");
+    assert!(left_days > 365, "{left_days}");
     // The HTTP port stays plaintext, and /json answers, since gRPC needs no client certificates.
     assert_eq!(http(tollgate.http, "GET", "/healthcheck", "").0, 200);
     assert_eq!(http(tollgate.http, "GET", "/json", "").0, 400);

@@ -52,38 +52,6 @@ fn serve_prints_a_working_example_command() {
 }
 
 #[test]
-fn the_deprecated_grpc_engine_option_has_no_effect_and_serve_warns_once() {
-    let warning =
-        "--door (TOLLGATE_DOOR) is deprecated and has no effect: there is one gRPC server";
-    for (service, times) in [
-        (Tollgate::start(RULES, &["--door", "h2"]), 1),
-        (
-            Tollgate::start_with(RULES, &[], &[("TOLLGATE_DOOR", "tonic")]),
-            1,
-        ),
-        (Tollgate::start(RULES, &[]), 0),
-    ] {
-        let address = service.grpc.to_string();
-        assert_eq!(tollgate(&["hit", &address, "shop", "ten=x"]).0, 0);
-        let said = service.said();
-        assert_eq!(said.matches(warning).count(), times, "{said}");
-        let removal = "The next release removes the option";
-        assert_eq!(said.matches(removal).count(), times, "{said}");
-    }
-    // The other commands accept the variable and have nothing to say about it.
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), RULES).unwrap();
-    let rules = file.path().to_str().unwrap();
-    for arguments in [&["check", rules][..], &["explain", rules, "shop", "ten=x"]] {
-        let mut command = Command::new(tollgate_binary());
-        let command = command.args(arguments).env_clear();
-        let output = command.env("TOLLGATE_DOOR", "tonic").output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        assert_eq!(output.stderr, b"", "{arguments:?}");
-    }
-}
-
-#[test]
 fn invalid_rules_at_start_are_logged_until_valid_ones_arrive() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
@@ -127,7 +95,6 @@ fn the_name_of_the_references_binary_implies_serve() {
 fn the_references_variables_are_supported() {
     let directory = tempfile::tempdir().unwrap();
     let rules = directory.path().join("rules.yaml");
-    ("decisions --domain shop --admin http://$ADMIN", 0),
     std::fs::write(&rules, RULES).unwrap();
     let mut serving = Running::with_stderr(
         Command::new(tollgate_binary())
@@ -137,8 +104,6 @@ fn the_references_variables_are_supported() {
             .envs([("HOST", "127.0.0.1"), ("PORT", "0")])
             .envs([("GRPC_HOST", "::1"), ("GRPC_PORT", "0")])
             .envs([("DEBUG_HOST", "127.0.0.1"), ("DEBUG_PORT", "0")])
-    ("hit 127.0.0.1 shop ten=x", 2),
-    ("explain good.yaml shop ten=x --addr 127.0.0.1", 2),
             .envs([("LOG_LEVEL", "INFO"), ("LOG_FORMAT", "json")])
             .env("TOLLGATE_DRAIN_DELAY", "0s"),
     );
@@ -162,6 +127,7 @@ const EXIT_CODES: &[(&str, i32)] = &[
     ("check", 2),
     ("explain good.yaml shop ten=x", 0),
     ("explain bad.yaml shop ten=x", 1),
+    ("decisions --domain shop --admin http://$ADMIN", 0),
     ("explain --last --domain shop --admin http://$ADMIN", 0),
     ("test failing.test.yaml", 1),
     ("test failing.test.yaml --format json", 1),
@@ -170,6 +136,8 @@ const EXIT_CODES: &[(&str, i32)] = &[
     ("hit $GRPC shop other=x --expect-limit", 5),
     ("hit $GRPC shop ten=x --hits 11 --repeat 3", 3),
     ("hit 127.0.0.1:1 shop ten=x", 4),
+    ("hit 127.0.0.1 shop ten=x", 2),
+    ("explain good.yaml shop ten=x --addr 127.0.0.1", 2),
     ("convert --from limitador bad.yaml", 1),
     ("convert --envoy good.yaml", 0),
     ("top --once --admin http://$ADMIN", 0),

@@ -105,7 +105,6 @@ fn a_json_log_is_json_from_its_first_line_to_its_last() {
         ("LOG_LEVEL", "trace"),
         ("REDIS_POOL_SIZE", "10"),
         ("TOLLGATE_NONSENSE", "1"),
-        ("TOLLGATE_DOOR", "h2"),
     ];
     let mut serving = Running::with_stderr(&mut serve(&rules, &variables));
     let mut seen = Vec::new();
@@ -180,6 +179,7 @@ fn the_start_line_names_version_rules_store_and_addresses() {
         ", rules: 2 files, 2 domains, 4 limits, store: 127.0.0.1:1, exact mode",
     ] {
         assert!(line.contains(words), "{words}: {line}");
+    }
     // Where the store is, not what its connection was before it was tried.
     assert!(!line.contains("no connection"), "{line}");
     let mut command = serve(directory.path(), &[]);
@@ -202,7 +202,6 @@ fn a_path_that_is_not_there_is_waited_for_and_the_log_says_so() {
     assert!(why.contains("rules.yaml: No such file"), "{why}");
     std::fs::write(&rules, RULES).unwrap();
     next(&serving, "tollgate started");
-    }
 }
 
 /// The next line of a JSON log with this message.

@@ -97,7 +97,7 @@ async fn generation_and_hash_identify_the_rules_in_use() {
     let shown = |service: &Service| {
         (
             service.metric("tollgate_rules_generation"),
-            service.metric("tollgate_rules_hash"),
+            service.rules_hash(),
         )
     };
     let (first, hash) = shown(&service);
@@ -122,7 +122,7 @@ async fn generation_and_hash_identify_the_rules_in_use() {
     assert_eq!(service.metric("ratelimit_service_config_load_error"), 1);
     let replica = Service::start(&rules(1), &[]).await;
     assert_eq!(shown(&replica), (1, hash), "on every replica");
-    // The same as a label, in one series that does not grow.
+    // The series of earlier rules is gone.
     for (service, hash) in [(&service, hash), (&replica, hash)] {
         let (_, text) = get(service.http, "/metrics").await;
         let lines = text
@@ -160,7 +160,7 @@ async fn a_new_algorithm_that_counts_fewer_refused_hits_is_a_warning() {
 async fn rejected_rules_are_reported_until_valid_ones_load() {
     let mut service = Service::start(&rules(1), &[]).await;
     let good = get(service.admin, "/readyz?verbose").await;
-    let hash = format!("{:012x}", service.metric("tollgate_rules_hash"));
+    let hash = format!("{:012x}", service.rules_hash());
     let expected = format!(
         "[+] rules: generation 1, hash {hash}, 1 limits in 1 domains\n[+] stop: not asked to stop\nready\n"
     );

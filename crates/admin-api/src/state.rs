@@ -52,7 +52,7 @@ pub struct StateEvent {
 pub struct RulesState {
     /// The number of the generation; null before the first.
     pub generation: Option<u64>,
-    /// The hash of the files, as `tollgate_rules_hash` has it; null before the first.
+    /// The hash of the files, as `tollgate_rules_info` has it; null before the first.
     pub hash: Option<String>,
     /// When they were loaded; null before the first.
     pub loaded_at: Option<String>,

@@ -132,19 +132,7 @@ pub const BANNED_PHRASES: &[BannedPhrase] = &[
 pub const METAPHORS: &[(&str, &[&str])] = &[
     ("room", &["no_room_total"]),
     ("rooms", &[]),
-    (
-        "door",
-        &[
-            "DeprecatedDoor",
-            "settings.door",
-            "pub door:",
-            "--door",
-            "DOOR",
-            "`door`",
-            "door:",
-            "\"door\"",
-        ],
-    ),
+    ("door", &["--door", "\"door\""]),
     ("doors", &[]),
     ("desk", &[]),
     ("staircase", &[]),

@@ -27,7 +27,7 @@ use crate::grpc_client::{
     Descriptor, DescriptorStatus, RateLimitRequest, RateLimitResponse, RateLimitServiceClient,
     channel, request,
 };
-use crate::metrics_text::series_value;
+use crate::metrics_text::{rules_hash, series_value};
 use crate::polling::PATIENCE;
 
 /// An instant 10.5 s into a minute, an hour, a day, … none of which is about to turn.
@@ -185,6 +185,11 @@ impl Service {
     /// not there.
     pub fn metric(&self, series: &str) -> u64 {
         series_value(&self.metrics.render().expect("text"), series)
+    }
+
+    /// The hash of the rules in use.
+    pub fn rules_hash(&self) -> u64 {
+        rules_hash(&self.metrics.render().expect("text"))
     }
 
     /// Makes it read its rules again, after replacing them if any are given, and waits until it has

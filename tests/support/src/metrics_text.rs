@@ -16,3 +16,14 @@ pub fn series_sum(text: &str, prefix: &str) -> u64 {
         .map(|value| value.parse::<u64>().expect("a whole number"))
         .sum()
 }
+
+/// The hash of the rules in use, from the label of the one series that has it.
+pub fn rules_hash(text: &str) -> u64 {
+    let mut hashes = text.lines().filter_map(|line| {
+        line.strip_prefix("tollgate_rules_info{hash=\"")?
+            .strip_suffix("\"} 1")
+    });
+    let hash = hashes.next().expect("rules are in use");
+    assert_eq!(hashes.next(), None, "one series that does not grow");
+    u64::from_str_radix(hash, 16).expect("a hash")
+}

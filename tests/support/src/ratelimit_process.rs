@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::child_process::SpawnTied as _;
 use crate::http_client::http;
-use crate::metrics_text::series_value;
+use crate::metrics_text::{rules_hash, series_value};
 use crate::polling::until;
 use crate::ports::reserved_port;
 use crate::tollgate_process::tollgate_binary;
@@ -111,7 +111,8 @@ impl RatelimitProcess {
     }
 
     pub fn rules_hash(&self) -> u64 {
-        self.metric("tollgate_rules_hash")
+        let (_, text) = http(self.http, "GET", "/metrics", "");
+        rules_hash(&text)
     }
 }
 

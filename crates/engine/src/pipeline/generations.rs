@@ -179,7 +179,6 @@ impl Generations {
         self.refused.store(None);
         metrics.newest_refused.set(0);
         metrics.generation.set(number);
-        metrics.hash.set(i64::try_from(hash).unwrap_or_default());
         metrics.hash_label.set(&[format!("{hash:012x}")]);
         metrics.taken.inc();
         self.published.send_replace(());

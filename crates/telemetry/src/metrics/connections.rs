@@ -144,10 +144,6 @@ metrics! {
         GaugeVec "tollgate_tls_certificate_expiry_timestamp_seconds" [port: PORTS]
             => expiry_timestamp;
 
-        /// Seconds until the certificate of a port expires, negative once it has expired;
-        /// deprecated: use tollgate_tls_certificate_expiry_timestamp_seconds.
-        GaugeVec "tollgate_tls_certificate_expiry_seconds" [port: PORTS] => expiry_seconds;
-
         /// Reloads of changed certificate files, by result; after an error the old ones stay in
         /// use.
         CounterVec "tollgate_tls_certificate_loads_total" [port: PORTS, result: LOAD_RESULTS] => loads;
@@ -172,8 +168,6 @@ pub struct HandshakeCounters {
 pub struct CertificateCounters {
     /// When it expires, in seconds since 1970.
     pub expiry_timestamp: Gauge,
-    /// Seconds until it expires; negative once it has expired.
-    pub expiry_seconds: Gauge,
     /// Reloads that succeeded.
     pub taken: Counter,
     /// Reloads that failed.
@@ -228,7 +222,6 @@ impl TlsMetrics {
     pub fn certificate(&self, port: &str) -> CertificateCounters {
         CertificateCounters {
             expiry_timestamp: self.expiry_timestamp.with_label_values(&[port]),
-            expiry_seconds: self.expiry_seconds.with_label_values(&[port]),
             taken: self.loads.with_label_values(&[port, "success"]),
             refused: self.loads.with_label_values(&[port, "error"]),
         }

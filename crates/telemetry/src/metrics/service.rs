@@ -51,9 +51,6 @@ metrics! {
         /// value is always 1.
         RuleGauge "tollgate_rules_info" [hash: HASH] as "" => pub hash_label;
 
-        /// Hash of the rules in use, as a number; deprecated: use tollgate_rules_info.
-        Gauge "tollgate_rules_hash" => pub hash;
-
         /// Rules that an operator keeps in shadow mode by POST /shadow.
         Gauge "tollgate_shadowed_rules" => pub shadowed;
 
