@@ -77,6 +77,7 @@ codes! {
     UnknownReplacedName "unknown-replaced-name" "A name in `replaces` that no limit of the domain has."
     NoDescriptors "no-descriptors" "A file without descriptors."
     SmallBurst "small-burst" "A `burst` that `refill: interval` can never fill with a window's requests."
+    LiteralValue "literal-value" "A `value` that looks like an address prefix or a regular expression, and is compared as text."
     UnmatchedEntry "unmatched-entry" "An entry of an overlay that matches no limit, or only limits that earlier entries take."
     NoLimit "no-limit" "A descriptor that has no limit and changes nothing."
 }

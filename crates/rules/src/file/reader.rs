@@ -9,7 +9,7 @@ use crate::excerpt::excerpt;
 use crate::file::diagnostic::{ERRORS_COUNTED_MAX, FilePlace, Found, Phase};
 use crate::file::{Code, DIAGNOSTICS_MAX, Diagnostic, FieldPlace, Grammar, Report, Severity, Span};
 use crate::path::Source;
-use crate::yaml::{self, Document, Node, YamlError, kind};
+use crate::yaml::{self, Document, Node, Position, YamlError, kind};
 
 /// How long a domain, key, value or name may be, in bytes.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -331,8 +331,41 @@ impl<'s> Reader<'s> {
     pub(crate) fn syntax_error(&mut self, error: &YamlError) {
         let help = self.syntax_help(error);
         let message = excerpt(&error.message).into_owned();
-        let error = Diagnostic::error(Code::YamlSyntax, error.span, message);
+        let opened = self.open_bracket(error.span);
+        let mut error = Diagnostic::error(Code::YamlSyntax, error.span, message);
+        if let Some((bracket, span)) = opened.filter(|_| !self.hides_lines()) {
+            error = error.related(span, format!("this `{bracket}` is not closed"));
+        }
         self.type_error(error.help(help));
+    }
+
+    /// The last `[` or `{` of an earlier line that is open where an error is.
+    fn open_bracket(&self, error: Span) -> Option<(char, Span)> {
+        let mut open = Vec::new();
+        // What ends a comment or a text in quotes.
+        let (mut quote, mut before) = (None, ' ');
+        let (mut line, mut column) = (1, 1);
+        for (start, c) in self.text.get(..error.start)?.char_indices() {
+            let begins_token = before.is_whitespace() || "[{,:".contains(before);
+            match (quote, c) {
+                (Some(end), c) if end == c => quote = None,
+                (None, '#') if before.is_whitespace() => quote = Some('\n'),
+                (None, '"' | '\'') if begins_token => quote = Some(c),
+                (None, '[' | '{') if begins_token => {
+                    let at = Position { line, column };
+                    let end = start.saturating_add(1);
+                    open.push((c, Span { at, start, end }));
+                }
+                (None, ']' | '}') => drop(open.pop()),
+                _ => {}
+            }
+            before = c;
+            (line, column) = match c {
+                '\n' => (line.saturating_add(1), 1),
+                _ => (line, column.saturating_add(1)),
+            };
+        }
+        open.pop().filter(|(_, span)| span.at.line < error.at.line)
     }
 
     /// What to do about a syntax error.

@@ -54,11 +54,35 @@ pub(super) fn values(loader: &mut Loader<'_>, fields: &Fields<'_>, key: &str) ->
         "cidr" => prefixes(reader, fields),
         "regex" => regex(loader, fields),
         _ => {
+            warn_literal_value(reader, fields, value);
             let short = reader.check_length(value, fields.at("value"));
             short.then(|| Values::from_text(value))
         }
     };
     values.filter(|_| others.is_empty())
+}
+
+/// Warns of a text that was hardly meant as one: `10.0.0.0/8`, `^/api`.
+fn warn_literal_value(reader: &mut Reader<'_>, fields: &Fields<'_>, value: &str) {
+    let (what, name) = if value.starts_with('^') {
+        ("a regular expression", "regex")
+    } else if value.contains('/')
+        && matches!(
+            Prefix::parse(value),
+            Ok(_) | Err(PrefixError::HostBits { .. })
+        )
+    {
+        ("an address prefix", "cidr")
+    } else {
+        return;
+    };
+    let at = fields.at("value");
+    if reader.is_new_warning(Code::LiteralValue, at.span) {
+        let value = excerpt(value);
+        let message = format!("'{value}' looks like {what}, and `value` compares it as text");
+        let help = format!("write `{name}` in place of `value` to match by it");
+        reader.report(Diagnostic::warning(Code::LiteralValue, at, message).help(help));
+    }
 }
 
 /// Whether only `value` is empty, which to the reference means any value. The other fields must not

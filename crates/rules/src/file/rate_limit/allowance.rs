@@ -260,7 +260,7 @@ fn window_limit(
             return None;
         }
     };
-    warn_small_burst(reader, fields, &limit);
+    warn_small_burst(reader, fields, &limit, algorithm);
     if limit.window().as_us() > algorithm.window_max_us() {
         let years = algorithm.window_max_us() / (Unit::Year.seconds() * 1_000_000);
         let message = format!(
@@ -350,16 +350,20 @@ fn warn_missing_requests(reader: &mut Reader<'_>, fields: &Fields<'_>) {
 }
 
 /// Warns of a bucket that cannot hold what a window brings.
-fn warn_small_burst(reader: &mut Reader<'_>, fields: &Fields<'_>, limit: &Limit) {
-    let refill = fields.given("refill").and_then(Node::text);
+fn warn_small_burst(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    limit: &Limit,
+    algorithm: &dyn Algorithm,
+) {
     let at = fields.at("burst");
     let (burst, requests) = (limit.burst(), limit.requests());
-    if refill == Some("interval")
+    if algorithm.name() == "token_bucket_interval"
         && burst < requests
         && reader.is_new_warning(Code::SmallBurst, at.span)
     {
         let message = format!(
-            "burst {burst} is less than requests_per_unit {requests}: with `refill: interval` no more than the burst is ever available in a window"
+            "burst {burst} is less than requests_per_unit {requests}: with one refill a window no more than the burst is ever available in it"
         );
         let help = "raise `burst`, remove it, or lower `requests_per_unit`";
         reader.report(Diagnostic::warning(Code::SmallBurst, at, message).help(help));
