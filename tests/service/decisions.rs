@@ -244,6 +244,26 @@ async fn filters_choose_and_values_are_hashed_unless_the_setting_shows_them() {
     }
 }
 
+/// The name of the rule has them anyway.
+#[tokio::test]
+async fn values_that_the_rule_spells_itself_are_shown() {
+    let rules = "domain: d\ndescriptors:\n  - key: plan\n    value: free\n    descriptors:\n      \
+        - {key: user, rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    let mut service = Service::start(rules, &[]).await;
+    let asked = descriptor(&[("plan", "free"), ("user", "alice")]);
+    service.ask(request("d", vec![asked])).await;
+    let decisions = get(service.admin, "/decisions").await.json();
+    let top = get(service.admin, "/top?by=asked").await.json();
+    for entries in [
+        &decisions["decisions"][0]["descriptors"][0]["entries"],
+        &top["keys"][0]["descriptor"],
+    ] {
+        assert_eq!(entries[0], json!({"key": "plan", "value": "free"}));
+        let user = entries[1]["value"].as_str().unwrap();
+        assert!(user.starts_with('#'), "{user}");
+    }
+}
+
 #[tokio::test]
 async fn a_ring_of_many_decisions_counts_what_it_does_not_keep() {
     let mut service = Service::start(RULES, &["--decisions-kept-max", "80", "--cores", "1"]).await;

@@ -434,12 +434,27 @@ impl KeptDecision {
     fn descriptor_record(&self, kept: &KeptDescriptor, values: &ShownValues) -> DescriptorRecord {
         let entries = self.entries.get(kept.entries.clone()).unwrap_or_default();
         let has_limit = kept.limit.is_some();
+        // The rest of the rule's name, as far as its values are those of the entries.
+        let mut name = kept.rule.as_ref().and_then(|rule| {
+            let domain = plain_text(self.domain());
+            rule.text().strip_prefix(&domain)
+        });
         DescriptorRecord {
             entries: entries
                 .iter()
-                .map(|(key, value)| Entry {
-                    key: plain_text(self.text.get(key)),
-                    value: values.show(self.text.get(value)),
+                .map(|(key, value)| {
+                    let (key, value) = (plain_text(self.text.get(key)), self.text.get(value));
+                    name = name.and_then(|name| name.strip_prefix('.')?.strip_prefix(&key));
+                    let plain = plain_text(value);
+                    let rest = name.and_then(|name| name.strip_prefix('_')?.strip_prefix(&plain));
+                    let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with(['.', ' ']));
+                    name = rest.or(name);
+                    let value = match rest {
+                        // Of the rules file, which names the rule: not personal data.
+                        Some(_) => plain,
+                        None => values.show(value),
+                    };
+                    Entry { key, value }
                 })
                 .collect(),
             verdict: kept.verdict,

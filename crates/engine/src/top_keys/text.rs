@@ -1,7 +1,7 @@
 //! The text of a key: the descriptor that it stands for, as it is shown.
 
 use crate::value_hash::{ShownValues, plain_text};
-use tollgate_limiter::{Address, Entry, IdentityValue, Rule};
+use tollgate_limiter::{Address, Entry, IdentityValue, Rule, Values};
 
 /// The longest text of a key or a value, in bytes; the rest is replaced by `…`.
 const PART_BYTES_MAX: usize = 128;
@@ -98,10 +98,17 @@ fn shown(rule: Option<&Rule>, level: usize, value: &[u8], values: &ShownValues) 
     let Some(rule) = rule else {
         return values.show(value);
     };
-    let shares = rule
-        .path
-        .get(level)
-        .is_some_and(|level| level.share_threshold);
+    let configured = rule.path.get(level);
+    let shares = configured.is_some_and(|level| level.share_threshold);
+    let is_spelled = configured.is_some_and(|level| match &*level.values {
+        Values::Text(text) => text.as_bytes() == value,
+        Values::List(list) => list.iter().any(|text| text.as_bytes() == value),
+        Values::Any | Values::Prefixes(_) | Values::Regex(_) => false,
+    });
+    if is_spelled {
+        // Of the rules file: not personal data.
+        return plain_text(value);
+    }
     match rule.identity_value(level, value) {
         // Of the rules file: not personal data.
         IdentityValue::Text(pattern) if shares => plain_text(pattern),
