@@ -78,8 +78,8 @@ metrics! {
             decisions_over_limit = "over_limit",
         }
 
-        /// Requests answered with a gRPC error, by cause: the request (service_error) or the store
-        /// (redis_error).
+        /// Requests answered with a gRPC error, by cause: the request (service_error) or the store,
+        /// in memory or shared (redis_error, the name of envoyproxy/ratelimit).
         Counter "ratelimit_service_should_rate_limit_error"
             as "ratelimit.service.call.should_rate_limit.{}"
             by err_type { service_errors = "service_error", store_errors = "redis_error" }
