@@ -325,7 +325,7 @@ proto:
 # chart's schema and table of values and rendered ci/ files, the rules schema, the known differences.
 readme:
 	WRITE_README=1 $(NEXTEST) run --locked --workspace --lib --test in_process --test processes \
-	  -E 'test(/the_settings_page|the_schema_of_settings|the_table_of_values|renders_match|the_committed_schema|the_tables_of_fields|the_page_lists_every_metric/)'
+	  -E 'test(/the_settings_page|the_page_of_commands|the_schema_of_settings|the_table_of_values|renders_match|the_committed_schema|the_tables_of_fields|the_page_lists_every_metric/)'
 	WRITE_README=1 $(LONG) -E 'test(/^oracle::.*the_guide_lists/)'
 
 # What `check` prints for each broken file. Read the texts before you commit them.

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use clap::{Arg, Parser as _};
+use clap::{Arg, CommandFactory as _, Parser as _};
 use tollgate::cli::Cli;
 use tollgate::settings::help::{ESSENTIAL, HelpText, KINDS, kind_of};
 use tollgate_test_support::banned_phrases;
@@ -13,21 +13,21 @@ use crate::process::settings_page::declared;
 const LINES_MAX: usize = 60;
 const COLUMNS_MAX: usize = 100;
 
+const PAGE: &str = "docs/cli.md";
+
+const PAGE_HEAD: &str = "\
+# Commands
+
+The help of each command. `make readme` generates this page from the code. [Settings](settings.md) has every setting of `serve`, and `man
+tollgate` has the same pages.
+";
+
 /// Every command with arguments of its own; "" is the program itself.
-const COMMANDS: [&str; 12] = [
-    "",
-    "serve",
-    "check",
-    "explain",
-    "test",
-    "hit",
-    "top",
-    "tap",
-    "reset",
-    "shadow",
-    "schema",
-    "completions",
-];
+fn commands() -> Vec<String> {
+    let cli = Cli::command();
+    let names = cli.get_subcommands().map(|it| it.get_name().to_owned());
+    std::iter::once(String::new()).chain(names).collect()
+}
 
 fn help(command: &str, option: &str) -> String {
     let output = Command::new(tollgate_binary())
@@ -65,7 +65,7 @@ fn short_help_of_serve_fits_a_screen_and_names_the_rest() {
 
 #[test]
 fn no_line_of_help_is_wider_than_100_columns() {
-    for command in COMMANDS {
+    for command in &commands() {
         for option in ["-h", "--help"] {
             for line in help(command, option).lines() {
                 let columns = line.chars().count();
@@ -108,7 +108,7 @@ fn full_help_of_serve_lists_every_setting_under_a_heading() {
 /// The text of every page of help, of every setting and of every value.
 fn every_text() -> Vec<(String, String)> {
     let mut texts = Vec::new();
-    for command in COMMANDS {
+    for command in &commands() {
         for option in ["-h", "--help"] {
             texts.push((
                 format!("tollgate {command} {option}"),
@@ -117,6 +117,29 @@ fn every_text() -> Vec<(String, String)> {
         }
     }
     texts
+}
+
+/// `make readme` writes the page; otherwise this test compares it.
+#[test]
+fn the_page_of_commands_is_the_help() {
+    let mut page = PAGE_HEAD.to_owned();
+    for command in &commands() {
+        // All settings have a page of their own.
+        let option = if command == "serve" { "-h" } else { "--help" };
+        let (name, text) = (format!("tollgate {command}"), help(command, option));
+        let lines = text.lines().map(str::trim_end);
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let name = name.trim_end();
+        page.extend(["\n## ", name, "\n\n```text\n", &text, "\n```\n"]);
+    }
+    if std::env::var_os("WRITE_README").is_some() {
+        std::fs::write(PAGE, &page).unwrap();
+    }
+    let committed = std::fs::read_to_string(PAGE).unwrap_or_default();
+    for (shown, declared) in committed.lines().zip(page.lines()) {
+        assert_eq!(shown, declared, "run `make readme`");
+    }
+    assert_eq!(committed.len(), page.len(), "run `make readme`");
 }
 
 #[test]
