@@ -124,7 +124,8 @@ fn rules_line(name: &str, rules: &RulesFacts) -> String {
 fn total_lines(report: &ReplayReport) -> Vec<String> {
     let against = report.changes.as_ref().map(|changes| &changes.against);
     let heading = against.map_or("", |_| "        --against");
-    let mut lines = vec![format!("{:<18}{:>20}{heading:>22}", "Requests", "--rules")];
+    let heading = format!("{:<18}{:>20}{heading:>22}", "Requests", "--rules");
+    let mut lines = vec![heading.trim_end().to_owned()];
     let share = |count| share(count, report.recording.requests);
     let names = ["admitted", "  by no limit", "refused", "without an answer"];
     let shares =
@@ -197,7 +198,11 @@ fn rule_lines(rule: &RuleReport, recording: &RecordingFacts) -> Vec<String> {
         lines.push("    undecidable from this recording: see below".to_owned());
         return lines;
     }
-    let (admitted, refused, keys) = (rule.admitted, rule.refused, rule.keys_refused);
+    let (admitted, refused) = (rule.admitted, rule.refused);
+    let keys = counted(
+        usize::try_from(rule.keys_refused).unwrap_or(usize::MAX),
+        "key",
+    );
     let would_refuse = match rule.would_refuse {
         0 if !rule.shadow_mode => String::new(),
         hits => format!(", would refuse {hits}"),
@@ -206,8 +211,7 @@ fn rule_lines(rule: &RuleReport, recording: &RecordingFacts) -> Vec<String> {
         0 => String::new(),
         hits => format!(", refused by another limit {hits}"),
     };
-    let words =
-        format!("admitted {admitted}, refused {refused}{would_refuse} ({keys} keys){overruled}");
+    let words = format!("admitted {admitted}, refused {refused}{would_refuse} ({keys}){overruled}");
     lines.extend(wrapped("    ", &words));
     if let Some(figures) = &rule.reservations {
         let (reserved, refused, settled) = (figures.reserved, figures.refused, figures.settled);
