@@ -118,7 +118,7 @@ func (c *Client) check(ctx context.Context, domain string, request CheckRequest)
 	if cacheable && !decision.Allowed {
 		c.denials.remember(key, hits, decision)
 	}
-	return decision, nil
+	return decision, c.validateDomain(domain, &decision)
 }
 
 // Peek says what a check would answer, and takes nothing.
@@ -139,6 +139,9 @@ func (c *Client) Peek(ctx context.Context, request CheckRequest) (Decision, erro
 	})
 	if err == nil {
 		err = failure
+	}
+	if err == nil {
+		err = c.validateDomain(domain, &decision)
 	}
 	if err != nil {
 		span.fail(err)
@@ -166,6 +169,14 @@ func (c *Client) prepare(
 		domain = c.domain
 	}
 	return domain, nil
+}
+
+// validateDomain returns an error if no rules have the domain, and that is an error.
+func (c *Client) validateDomain(domain string, decision *Decision) error {
+	if c.options.unknownDomain == UnknownDomainError && decision.NoLimit == NoLimitUnknownDomain {
+		return invalid(`no rules have the domain "%s"; add rules for it, or correct the domain`, domain)
+	}
+	return nil
 }
 
 // guarded makes a call that the breaker may stop. The first error is why it has no answer, the

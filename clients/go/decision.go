@@ -63,6 +63,18 @@ const (
 	SourceDeny Source = "deny"
 )
 
+// NoLimit is why no limit applied to a call.
+type NoLimit string
+
+const (
+	// NoLimitUnknownDomain means that no rules have the domain. See [WithUnknownDomain].
+	NoLimitUnknownDomain NoLimit = "unknown_domain"
+	// NoLimitNoRule means that no rule with a limit matches the descriptors.
+	NoLimitNoRule NoLimit = "no_rule"
+	// NoLimitUnlimited means that a rule that matches is unlimited.
+	NoLimitUnlimited NoLimit = "unlimited"
+)
+
 // Decision is the result of a check, a peek or a reservation.
 type Decision struct {
 	// Allowed is whether the request may pass.
@@ -77,6 +89,9 @@ type Decision struct {
 	RetryAfter *time.Duration
 	// Limits are those that apply. Do not change them: decisions of the denial cache share them.
 	Limits []Limit
+	// NoLimit is why no limit applied. Empty: one did, the server did not answer, or the protocol is
+	// [ProtocolEnvoy], which does not say.
+	NoLimit NoLimit
 	// Err is why the call has no answer, with the sources local, allow and deny only: a [CallError], or
 	// [ErrBreakerOpen].
 	Err error

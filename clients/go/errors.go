@@ -10,7 +10,7 @@ import (
 
 var (
 	// ErrInvalidArgument is the cause of every error of an argument that can never be right. No call
-	// was made.
+	// was made, except with [UnknownDomainError]: the server then answered that no rules have the domain.
 	ErrInvalidArgument = errors.New("tollgate: invalid argument")
 	// ErrBreakerOpen is the error of a decision that was made without a call, since the circuit
 	// breaker is open. A peek fails with it.

@@ -105,6 +105,24 @@ func TestLiveConcurrentChecksAllowExactlyTheLimit(t *testing.T) {
 	}
 }
 
+func TestLiveUnknownDomain(t *testing.T) {
+	server := testkit.StartTollgate(t, liveRules)
+	options := []tollgate.Option{tollgate.WithAddresses(server.GRPC), tollgate.WithDeadline(20 * time.Second)}
+	decision := check(t, newClient(t, "nowhere", options...), "hundred", "x")
+	if decision.NoLimit != tollgate.NoLimitUnknownDomain {
+		t.Errorf("no limit: %q", decision.NoLimit)
+	}
+	strict := newClient(t, "nowhere", append(options, tollgate.WithUnknownDomain(tollgate.UnknownDomainError))...)
+	request := tollgate.CheckRequest{Descriptors: []tollgate.Descriptor{tollgate.NewDescriptor("hundred", "x")}}
+	if _, err := strict.Check(context.Background(), request); !errors.Is(err, tollgate.ErrInvalidArgument) {
+		t.Errorf("%v, want an invalid argument", err)
+	}
+	request.Domain = "live"
+	if _, err := strict.Check(context.Background(), request); err != nil {
+		t.Error(err)
+	}
+}
+
 // waitForBoth waits until calls rotate over two processes: each has its own counter.
 func waitForBoth(t *testing.T, client *tollgate.Client, _, _ *testkit.Tollgate) {
 	t.Helper()

@@ -83,7 +83,18 @@ func checkDecision(response *tollgatev1.CheckResponse) (Decision, error) {
 		Reset:      durationOf(response.GetReset_()),
 		RetryAfter: durationOf(response.GetRetryAfter()),
 		Limits:     limitsOf(response.GetLimits()),
+		NoLimit:    noLimitOf(response.GetNoLimit()),
 	}, nil
+}
+
+// noLimitOf returns why no limit applied. A reason of a newer server is dropped.
+func noLimitOf(reason string) NoLimit {
+	switch no := NoLimit(reason); no {
+	case NoLimitUnknownDomain, NoLimitNoRule, NoLimitUnlimited:
+		return no
+	default:
+		return ""
+	}
 }
 
 func isAllowed(verdict tollgatev1.Verdict) (bool, error) {

@@ -50,6 +50,16 @@ func (o OnError) String() string {
 	}
 }
 
+// UnknownDomain is what becomes of a call whose domain no rules have.
+type UnknownDomain int
+
+const (
+	// UnknownDomainAllow allows it, as the server does. It is the default.
+	UnknownDomainAllow UnknownDomain = iota
+	// UnknownDomainError makes it an error.
+	UnknownDomainError
+)
+
 // Clock returns the time since any fixed point. It never goes back.
 type Clock func() time.Duration
 
@@ -61,6 +71,7 @@ type options struct {
 	keepaliveInterval  time.Duration
 	keepaliveTimeout   time.Duration
 	onError            OnError
+	unknownDomain      UnknownDomain
 	localPerSecond     float64
 	localBurst         int64
 	breakerFailures    int
@@ -130,6 +141,13 @@ func WithOnError(onError OnError) Option {
 	return func(o *options) { o.onError = onError }
 }
 
+// WithUnknownDomain sets what becomes of a check, a peek or a reservation whose domain no rules have.
+// With [UnknownDomainError] it fails with [ErrInvalidArgument]; the breaker and [OnError] have no part
+// in that. It needs [ProtocolTollgate]. Default: [UnknownDomainAllow].
+func WithUnknownDomain(unknownDomain UnknownDomain) Option {
+	return func(o *options) { o.unknownDomain = unknownDomain }
+}
+
 // WithLocalBucket sets the token bucket of [OnErrorLocal]: tokens a second, and the burst. Each list
 // of descriptors has a bucket of its own. The client keeps at most 10,000 buckets.
 // Default: 10 a second, burst 10.
@@ -194,6 +212,10 @@ func (o *options) validate(domain string) error {
 		return invalid("protocol %d is unknown; use ProtocolTollgate or ProtocolEnvoy", o.protocol)
 	case o.onError < OnErrorAllow || o.onError > OnErrorLocal:
 		return invalid("on error %v is unknown; use OnErrorAllow, OnErrorDeny or OnErrorLocal", o.onError)
+	case o.unknownDomain != UnknownDomainAllow && o.unknownDomain != UnknownDomainError:
+		return invalid("unknown domain %d is unknown; use UnknownDomainAllow or UnknownDomainError", o.unknownDomain)
+	case o.unknownDomain == UnknownDomainError && o.protocol != ProtocolTollgate:
+		return invalid("UnknownDomainError needs ProtocolTollgate")
 	case o.deadline <= 0:
 		return invalid("deadline %v is not positive", o.deadline)
 	case o.keepaliveInterval <= 0 || o.keepaliveTimeout <= 0:

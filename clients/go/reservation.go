@@ -112,6 +112,9 @@ func (c *Client) Reserve(ctx context.Context, request ReserveRequest) (*Reservat
 	failure, err := c.guarded(ctx, "reserve", func(ctx context.Context) error {
 		return reservation.send(ctx, request)
 	})
+	if err == nil {
+		err = c.validateDomain(domain, &reservation.Decision)
+	}
 	if err != nil {
 		span.fail(err)
 		return nil, err
@@ -172,6 +175,7 @@ func (r *Reservation) send(ctx context.Context, request ReserveRequest) error {
 		Reset:      durationOf(response.GetReset_()),
 		RetryAfter: durationOf(response.GetRetryAfter()),
 		Limits:     limitsOf(response.GetLimits()),
+		NoLimit:    noLimitOf(response.GetNoLimit()),
 	}
 	r.Hits = response.GetHits()
 	r.Expires = durationOf(response.GetExpires())

@@ -304,6 +304,7 @@ type answerCase struct {
 		ResetMS      *int64 `json:"reset_ms"`
 		RetryAfterMS *int64 `json:"retry_after_ms"`
 		Limits       []limitVector
+		NoLimit      string `json:"no_limit"`
 	}
 	Expect struct {
 		HTTP struct {
@@ -338,6 +339,7 @@ func (c *answerCase) decision() tollgate.Decision {
 		Remaining:  c.Decision.Remaining,
 		Reset:      millis(c.Decision.ResetMS),
 		RetryAfter: millis(c.Decision.RetryAfterMS),
+		NoLimit:    tollgate.NoLimit(c.Decision.NoLimit),
 	}
 	for _, l := range c.Decision.Limits {
 		decision.Limits = append(decision.Limits, tollgate.Limit{
@@ -527,8 +529,10 @@ type sequenceCase struct {
 		DenialCacheEntries *int  `json:"denial_cache_entries"`
 		DeadlineMS         int64 `json:"deadline_ms"`
 		Protocol           string
+		UnknownDomain      string `json:"unknown_domain"`
 	}
-	Steps []stepVector
+	Invalid bool
+	Steps   []stepVector
 }
 
 type stepVector struct {
@@ -606,6 +610,12 @@ func runSequence(t *testing.T, c *sequenceCase, options ...tollgate.Option) {
 		tollgate.WithDeadline(deadline), tollgate.WithLogger(slog.New(warnings)))
 	options = append(options, sequenceOptions(t, c)...)
 	client, err := tollgate.New("vectors", options...)
+	if c.Invalid {
+		if !errors.Is(err, tollgate.ErrInvalidArgument) {
+			t.Errorf("%v, want an invalid argument", err)
+		}
+		return
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -758,6 +768,15 @@ func sequenceOptions(t *testing.T, c *sequenceCase) []tollgate.Option {
 	if c.Options.Protocol == "envoy" {
 		options = append(options, tollgate.WithProtocol(tollgate.ProtocolEnvoy))
 	}
+	switch c.Options.UnknownDomain {
+	case "":
+	case "allow":
+		options = append(options, tollgate.WithUnknownDomain(tollgate.UnknownDomainAllow))
+	case "error":
+		options = append(options, tollgate.WithUnknownDomain(tollgate.UnknownDomainError))
+	default:
+		t.Fatalf("unknown_domain %q is unknown", c.Options.UnknownDomain)
+	}
 	return options
 }
 
@@ -815,6 +834,13 @@ func (r *sequenceRun) step(t *testing.T, where string, step *stepVector) bool {
 		good = false
 	}
 	for name, want := range step.Expect {
+		if name == "message" {
+			if err == nil || !strings.Contains(err.Error(), text(want)) {
+				t.Errorf("%s: %v, want an error with %s", where, err, want)
+				good = false
+			}
+			continue
+		}
 		if difference := compare(got[name], want); difference != "" {
 			t.Errorf("%s: %s: %s", where, name, difference)
 			good = false
@@ -916,6 +942,7 @@ func decisionFields(decision *tollgate.Decision) map[string]any {
 		"retry_after_ms": milliseconds(decision.RetryAfter),
 		"limits":         limitFields(decision.Limits),
 	}
+	setText(fields, "no_limit", string(decision.NoLimit))
 	if decision.Err != nil {
 		fields["error"] = failureName(decision.Err)
 	}
@@ -1050,7 +1077,7 @@ func replyOf(t *testing.T, reply map[string]any) testkit.Reply {
 			return testkit.Reply{Message: &tollgatev1.CheckResponse{
 				Verdict: verdictOf(fields), Remaining: optional(fields["remaining"]),
 				Reset_: duration(fields["reset_ms"]), RetryAfter: duration(fields["retry_after_ms"]),
-				Limits: limitMessages(fields["limits"]),
+				Limits: limitMessages(fields["limits"]), NoLimit: text(fields["no_limit"]),
 			}}
 		case "reserve":
 			return testkit.Reply{Message: &tollgatev1.ReserveResponse{
@@ -1058,6 +1085,7 @@ func replyOf(t *testing.T, reply map[string]any) testkit.Reply {
 				Hits: uint64(float(fields["hits"])), Expires: duration(fields["expires_ms"]),
 				Remaining: optional(fields["remaining"]), Reset_: duration(fields["reset_ms"]),
 				RetryAfter: duration(fields["retry_after_ms"]), Limits: limitMessages(fields["limits"]),
+				NoLimit: text(fields["no_limit"]),
 			}}
 		case "settle":
 			repeated, _ := fields["repeated"].(bool)

@@ -91,6 +91,7 @@ export class Client {
     const traced = this.#telemetry.start("check", call.domain);
     try {
       const verdict = await this.#checked(call, options.signal);
+      this.#validateDomain(call, verdict);
       const decision = { ...verdict, elapsedMs: performance.now() - startedAt };
       traced.decided(decision);
       this.#telemetry.count(decision.allowed, decision.source);
@@ -110,6 +111,7 @@ export class Client {
     try {
       const limits = this.#limits(options.signal);
       const verdict = await this.#withBreaker(() => sentTwice(() => this.#checks.peek(call, limits)));
+      this.#validateDomain(call, verdict);
       const decision = { ...verdict, elapsedMs: performance.now() - startedAt };
       traced.decided(decision);
       return decision;
@@ -141,6 +143,7 @@ export class Client {
         () => this.#withBreaker(() => protocol.reserve(call, limits)),
         (verdict): ReserveAnswer => ({ verdict, reservation: undefined, hits: 0, expiresMs: undefined }),
       );
+      this.#validateDomain(call, answer.verdict);
       const decision = { ...answer.verdict, elapsedMs: performance.now() - startedAt };
       traced.decided(decision);
       this.#telemetry.count(decision.allowed, decision.source);
@@ -213,6 +216,12 @@ export class Client {
     if (options.hits !== undefined) validateHits(options.hits);
     if (options.signal?.aborted) throw abortReason(options.signal);
     return { domain, descriptors: toDescriptors(descriptors), hits: options.hits };
+  }
+
+  /** Throws if no rules have the domain, and that is an error. */
+  #validateDomain({ domain }: CheckCall, verdict: Verdict): void {
+    if (verdict.noLimit !== "unknown_domain" || this.#options.unknownDomain !== "error") return;
+    throw new TypeError(`no rules have the domain "${domain}"; add rules for it, or correct the domain`);
   }
 
   async #checked(call: CheckCall, signal: AbortSignal | undefined): Promise<Verdict> {

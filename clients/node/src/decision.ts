@@ -6,6 +6,12 @@ import type { CallError } from "./errors.js";
  */
 export type DecisionSource = "server" | "cache" | "local" | "allow" | "deny";
 
+/**
+ * Why no limit applied: no rules have the domain, no rule with a limit matches, or one that matches is
+ * unlimited.
+ */
+export type NoLimit = "unknown_domain" | "no_rule" | "unlimited";
+
 /** One limit that applies to a call. */
 export interface Limit {
   /** The position of its descriptor in the call. */
@@ -42,6 +48,11 @@ export interface Decision {
   readonly retryAfterMs?: number;
   /** The limits that apply. */
   readonly limits: readonly Limit[];
+  /**
+   * Why no limit applied; absent if one did, without an answer, and with the protocol `envoy`, which does
+   * not say.
+   */
+  readonly noLimit?: NoLimit;
   /** Why the service gave no answer; with the sources `local`, `allow` and `deny` only. */
   readonly error?: CallError;
   /** Milliseconds that the call took, by the real clock. */

@@ -1,7 +1,7 @@
 /** Client of the tollgate rate limit service. */
 
 export { type CheckOptions, Client, type ReserveOptions } from "./client.js";
-export { type Decision, type DecisionSource, type Limit, tightestLimit } from "./decision.js";
+export { type Decision, type DecisionSource, type Limit, type NoLimit, tightestLimit } from "./decision.js";
 export { type Descriptor, type DescriptorLike, descriptor, type Entry } from "./descriptor.js";
 export { CallError, ClosedError, type StatusName } from "./errors.js";
 export type {
@@ -11,6 +11,6 @@ export type {
   LimitOptions,
   RateLimitHeaders,
 } from "./middleware/options.js";
-export type { ClientOptions, Logger, OnError, Protocol, TlsOptions } from "./options.js";
+export type { ClientOptions, Logger, OnError, Protocol, TlsOptions, UnknownDomain } from "./options.js";
 export type { Settlement } from "./protocol.js";
 export type { Reservation, SettleOptions } from "./reservation.js";

@@ -5,6 +5,9 @@ import { requireKnown } from "./known_options.js";
 /** What decides a check or a reservation without an answer. */
 export type OnError = "allow" | "deny" | "local";
 
+/** What becomes of a call whose domain no rules have. */
+export type UnknownDomain = "allow" | "error";
+
 /** The protocol of the calls: tollgate's own, or Envoy's rate limit service with check and peek only. */
 export type Protocol = "tollgate" | "envoy";
 
@@ -47,6 +50,11 @@ export interface ClientOptions {
   };
   /** What decides a check or a reservation without an answer. Default: `allow`. */
   readonly onError?: OnError;
+  /**
+   * With `error`, a call whose domain no rules have rejects with a `TypeError`. It needs the protocol
+   * `tollgate`. Default: `allow`.
+   */
+  readonly unknownDomain?: UnknownDomain;
   /** Token bucket of `onError: "local"`, one for each list of descriptors. */
   readonly local?: {
     /** Tokens a second, from 1 to 1,000,000,000. Default: 10. */
@@ -83,6 +91,7 @@ export interface ResolvedOptions {
   readonly keepaliveIntervalMs: number;
   readonly keepaliveTimeoutMs: number;
   readonly onError: OnError;
+  readonly unknownDomain: UnknownDomain;
   readonly localPerSecond: number;
   readonly localBurst: number;
   readonly breakerFailures: number;
@@ -105,6 +114,7 @@ const KNOWN: Record<keyof ClientOptions, true> = {
   tls: true,
   keepalive: true,
   onError: true,
+  unknownDomain: true,
   local: true,
   breaker: true,
   denialCacheEntries: true,
@@ -130,6 +140,7 @@ export function resolveOptions(options: ClientOptions): ResolvedOptions {
     keepaliveIntervalMs: within("keepalive.intervalMs", keepalive.intervalMs ?? 30_000, 1, TIMER_MS_MAX),
     keepaliveTimeoutMs: within("keepalive.timeoutMs", keepalive.timeoutMs ?? 10_000, 1, TIMER_MS_MAX),
     onError: oneOf("onError", options.onError ?? "allow", ["allow", "deny", "local"]),
+    unknownDomain: resolveUnknownDomain(options),
     localPerSecond: within("local.perSecond", local.perSecond ?? 10, 1, TOKENS_MAX),
     localBurst: within("local.burst", local.burst ?? 10, 1, TOKENS_MAX),
     breakerFailures: within("breaker.failures", breaker.failures ?? 5, 1, Number.MAX_SAFE_INTEGER),
@@ -167,6 +178,13 @@ function resolveTls(tls: TlsOptions): TlsOptions {
     throw new TypeError("tls: set cert and key together");
   }
   return tls;
+}
+
+function resolveUnknownDomain({ unknownDomain = "allow", protocol }: ClientOptions): UnknownDomain {
+  if (unknownDomain === "error" && protocol === "envoy") {
+    throw new TypeError("unknownDomain: error needs the protocol tollgate");
+  }
+  return oneOf("unknownDomain", unknownDomain, ["allow", "error"]);
 }
 
 function resolveLogger(logger: Logger): Logger {

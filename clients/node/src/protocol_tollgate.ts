@@ -1,6 +1,6 @@
 import { CheckStream } from "./check_stream.js";
 import type { CallLimits, Connections } from "./connections.js";
-import { defined, type Limit, type Verdict } from "./decision.js";
+import { defined, type Limit, type NoLimit, type Verdict } from "./decision.js";
 import type { Descriptor } from "./descriptor.js";
 import { durationOf, millisecondsOf, numberOf } from "./duration.js";
 import { CallError } from "./errors.js";
@@ -24,6 +24,8 @@ import type {
   ReserveCall,
   Settlement,
 } from "./protocol.js";
+
+const NO_LIMITS: readonly NoLimit[] = ["unknown_domain", "no_rule", "unlimited"];
 
 const ON_EXPIRY = { charge: OnExpiry.CHARGE, release: OnExpiry.RELEASE };
 
@@ -102,6 +104,8 @@ export function verdictOf(answer: CheckResponse | ReserveResponse): Verdict {
       remaining: answer.remaining === undefined ? undefined : numberOf(answer.remaining),
       resetMs: millisecondsOf(answer.reset),
       retryAfterMs: millisecondsOf(answer.retryAfter),
+      // A reason of a newer service is dropped.
+      noLimit: NO_LIMITS.find((reason) => reason === answer.noLimit),
     }),
   };
 }

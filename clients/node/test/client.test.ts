@@ -37,6 +37,15 @@ for (const [mode, options] of Object.entries({
   });
 }
 
+test("an unknown domain is an error if it is configured", async () => {
+  const elsewhere = { domain: "nowhere" };
+  using client = clientOf();
+  assert.equal((await client.check([descriptor(["hundred", "a"])], elsewhere)).noLimit, "unknown_domain");
+  using strict = clientOf({ unknownDomain: "error" });
+  await assert.rejects(strict.check([descriptor(["hundred", "a"])], elsewhere), TypeError);
+  assert.equal((await strict.check([descriptor(["hundred", "a"])])).noLimit, undefined);
+});
+
 test("calls rotate over several addresses", async () => {
   using client = clientOf({ addresses: [tollgate.address, second.address], denialCacheEntries: 0 });
   // Both are connected when a call reaches a service with more left than the one before.

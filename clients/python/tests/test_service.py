@@ -63,6 +63,20 @@ def test_concurrent_checks_are_exact(tollgate: Tollgate, flavour: str, protocol:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
+def test_an_unknown_domain_is_an_error_if_it_is_configured(
+    tollgate: Tollgate, flavour: str
+) -> None:
+    with make_client(flavour, tollgate.address, domain="edge", deadline=10) as client:
+        assert client.check(HUNDRED, domain="nowhere").no_limit == "unknown_domain"
+    with make_client(
+        flavour, tollgate.address, domain="edge", deadline=10, unknown_domain="error"
+    ) as strict:
+        with pytest.raises(ValueError, match='no rules have the domain "nowhere"'):
+            strict.check(HUNDRED, domain="nowhere")
+        assert strict.check(HUNDRED).no_limit is None
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
 def test_calls_rotate_over_connected_addresses(tmp_path: Path, flavour: str) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

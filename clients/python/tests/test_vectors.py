@@ -115,6 +115,7 @@ def make_decision(decision: dict[str, Any]) -> Decision:
         reset=seconds(decision.get("reset_ms")),
         retry_after=seconds(decision.get("retry_after_ms")),
         limits=tuple(limits),
+        no_limit=decision.get("no_limit"),
     )
 
 
@@ -284,6 +285,7 @@ def read_decision(decision: Decision) -> dict[str, Any]:
         "remaining": decision.remaining,
         "reset_ms": ms(decision.reset),
         "retry_after_ms": ms(decision.retry_after),
+        "no_limit": decision.no_limit,
         "error": None if decision.error is None else decision.error.status,
         "limits": [
             {
@@ -315,8 +317,8 @@ class Runner:
             actual: dict[str, Any] = getattr(self, "_" + step["do"])(step)
         except NoAnswerError as error:
             return {"fails": error.status}
-        except ValueError:
-            return {"fails": "argument"}
+        except ValueError as error:
+            return {"fails": "argument", "message": str(error)}
         return actual
 
     @staticmethod
@@ -386,8 +388,10 @@ def make_options(options: dict[str, Any], clock: Clock) -> dict[str, Any]:
         made["denial_cache"] = options["denial_cache_entries"]
     if "protocol" in options:
         made["protocol"] = options["protocol"]
+    if "unknown_domain" in options:
+        made["unknown_domain"] = options["unknown_domain"]
     known = {"deadline_ms", "on_error", "local", "breaker", "denial_cache_entries", "protocol"}
-    assert not options.keys() - known
+    assert not options.keys() - known - {"unknown_domain"}
     return made
 
 
@@ -467,6 +471,10 @@ def test_sequences(case: dict[str, Any], flavour: str, caplog: pytest.LogCapture
         if case.get("listener") == "http1":
             address = stack.enter_context(http1_listener())
         options = make_options(case.get("options", {}), clock)
+        if case.get("invalid"):
+            with pytest.raises(ValueError, match="unknown_domain"):
+                stack.enter_context(make_client(flavour, address, **options))
+            return
         client = stack.enter_context(make_client(flavour, address, **options))
         if "deadline_ms" in case.get("options", {}):
             assert client.ready(10)

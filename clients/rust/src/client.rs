@@ -25,7 +25,9 @@ use crate::protocol;
 use crate::request::{DescriptorKey, hits_by_descriptor};
 use crate::telemetry::Telemetry;
 use crate::transport::Transport;
-use crate::{Check, Decision, Error, OnError, Protocol, Reservation, Reserve, Source};
+use crate::{
+    Check, Decision, Error, NoLimit, OnError, Protocol, Reservation, Reserve, Source, UnknownDomain,
+};
 
 /// Most releases in progress of reservations that were dropped. Beyond it, they expire.
 const MAX_PENDING_RELEASES: usize = 1_024;
@@ -91,7 +93,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] and [`Error::Closed`]. No other: the service cannot make it fail.
+    /// [`Error::Argument`] and [`Error::Closed`]. No other: a service that fails cannot make it
+    /// fail.
     pub async fn check(&self, check: impl Into<Check>) -> Result<Decision, Error> {
         let started = Instant::now();
         let check = check.into();
@@ -163,6 +166,10 @@ impl Client {
             .await;
         let (mut decision, id, hits, expires) = match answer {
             Ok((decision, answer)) => {
+                if let Err(error) = self.inner.validate_domain(&domain, &decision) {
+                    span.failed(&error);
+                    return Err(error);
+                }
                 let id = Some(answer.reservation).filter(|id| decision.allowed && !id.is_empty());
                 (
                     decision,
@@ -288,6 +295,7 @@ impl Inner {
         };
         match self.guarded(answer).await {
             Ok(decision) => {
+                self.validate_domain(domain, &decision)?;
                 if let Some((cache, key)) = cache
                     && !decision.allowed
                 {
@@ -317,7 +325,20 @@ impl Inner {
                 }
             }
         };
-        self.guarded(answer).await
+        let decision = self.guarded(answer).await?;
+        self.validate_domain(domain, &decision)?;
+        Ok(decision)
+    }
+
+    /// Fails if no rules have the domain, and that is an error.
+    fn validate_domain(&self, domain: &str, decision: &Decision) -> Result<(), Error> {
+        let unknown = decision.no_limit == Some(NoLimit::UnknownDomain);
+        if unknown && self.options.unknown_domain == UnknownDomain::Error {
+            return Err(Error::argument(format!(
+                "no rules have the domain \"{domain}\"; add rules for it, or correct the domain"
+            )));
+        }
+        Ok(())
     }
 
     async fn send_check(

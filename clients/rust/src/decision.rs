@@ -34,6 +34,36 @@ impl Source {
     }
 }
 
+/// Why no limit applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NoLimit {
+    /// No rules have the domain: [`UnknownDomain`](crate::UnknownDomain).
+    UnknownDomain,
+    /// No rule with a limit matches the descriptors.
+    NoRule,
+    /// A rule that matches is unlimited.
+    Unlimited,
+}
+
+impl NoLimit {
+    /// The reason of an answer. One of a newer service is dropped.
+    pub(crate) fn of(reason: &str) -> Option<Self> {
+        [Self::UnknownDomain, Self::NoRule, Self::Unlimited]
+            .into_iter()
+            .find(|known| known.as_str() == reason)
+    }
+
+    /// The name in lower case, as in the API of the service.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownDomain => "unknown_domain",
+            Self::NoRule => "no_rule",
+            Self::Unlimited => "unlimited",
+        }
+    }
+}
+
 /// Whether a request may pass, and what its limits have left.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -50,6 +80,11 @@ pub struct Decision {
     pub retry_after: Option<Duration>,
     /// Limits that apply.
     pub limits: Vec<Limit>,
+    /// Why no limit applied. `None` if one did, without an answer, and with [`Protocol::Envoy`],
+    /// which does not say.
+    ///
+    /// [`Protocol::Envoy`]: crate::Protocol::Envoy
+    pub no_limit: Option<NoLimit>,
     /// Why the service did not answer. Only with [`Source::Local`], [`Source::Allow`] and
     /// [`Source::Deny`].
     pub error: Option<Error>,

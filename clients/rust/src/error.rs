@@ -9,7 +9,9 @@ use tonic::Status;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument or an option that can never be right. No call was made.
+    /// An argument or an option that can never be right. No call was made, except with
+    /// [`UnknownDomain::Error`](crate::UnknownDomain::Error): the service then answered that no
+    /// rules have the domain.
     Argument(String),
     /// The circuit breaker is open. No call was made.
     BreakerOpen,

@@ -46,10 +46,10 @@ mod transport;
 pub use breaker::BreakerOptions;
 pub use client::Client;
 pub use clock::Clock;
-pub use decision::{Decision, Limit, Source};
+pub use decision::{Decision, Limit, NoLimit, Source};
 pub use error::{Code, Error};
 pub use local_bucket::LocalLimit;
-pub use options::{ClientBuilder, OnError, Protocol};
+pub use options::{ClientBuilder, OnError, Protocol, UnknownDomain};
 pub use request::{Amount, Check, Descriptor, OnExpiry, Reserve};
 pub use reservation::{Reservation, Settlement};
 #[cfg(feature = "tls")]

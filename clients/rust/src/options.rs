@@ -44,6 +44,17 @@ impl OnError {
     }
 }
 
+/// What becomes of a call whose domain no rules have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum UnknownDomain {
+    /// It passes, as the service answers.
+    #[default]
+    Allow,
+    /// It fails with [`Error::Argument`].
+    Error,
+}
+
 /// Options of a [`Client`].
 #[derive(Clone)]
 pub struct ClientBuilder {
@@ -54,6 +65,7 @@ pub struct ClientBuilder {
     pub(crate) keepalive_interval: Duration,
     pub(crate) keepalive_timeout: Duration,
     pub(crate) on_error: OnError,
+    pub(crate) unknown_domain: UnknownDomain,
     pub(crate) local: LocalLimit,
     pub(crate) breaker: BreakerOptions,
     pub(crate) denial_cache_entries: usize,
@@ -86,6 +98,7 @@ impl ClientBuilder {
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
             on_error: OnError::default(),
+            unknown_domain: UnknownDomain::default(),
             local: LocalLimit::default(),
             breaker: BreakerOptions::default(),
             denial_cache_entries: 10_000,
@@ -142,6 +155,15 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets what becomes of a check, a peek or a reservation whose domain no rules have; default:
+    /// [`UnknownDomain::Allow`]. The breaker and [`OnError`] have no part in that.
+    /// [`UnknownDomain::Error`] needs [`Protocol::Tollgate`].
+    #[must_use]
+    pub fn unknown_domain(mut self, unknown_domain: UnknownDomain) -> Self {
+        self.unknown_domain = unknown_domain;
+        self
+    }
+
     /// Sets the token bucket of [`OnError::Local`]; default: 10 a second, burst 10.
     #[must_use]
     pub fn local(mut self, local: LocalLimit) -> Self {
@@ -188,8 +210,8 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// [`Error::Argument`] if the domain is empty, an address is not `host:port`, a number is 0
-    /// that must not be, a certificate cannot be read, or batching is on with
-    /// [`Protocol::Envoy`].
+    /// that must not be, a certificate cannot be read, or batching or [`UnknownDomain::Error`] is
+    /// on with [`Protocol::Envoy`].
     pub fn build(self) -> Result<Client, Error> {
         if self.domain.is_empty() {
             return Err(Error::argument("the domain is empty; set a domain"));
@@ -206,6 +228,11 @@ impl ClientBuilder {
         if self.batching && self.protocol == Protocol::Envoy {
             return Err(Error::argument(
                 "the protocol envoy has no batching; use tollgate",
+            ));
+        }
+        if self.unknown_domain == UnknownDomain::Error && self.protocol == Protocol::Envoy {
+            return Err(Error::argument(
+                "the protocol envoy does not tell unknown domains; use tollgate",
             ));
         }
         let mut options = self;

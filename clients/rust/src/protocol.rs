@@ -6,7 +6,7 @@ use tonic::Status;
 
 use crate::generated::{envoy, tollgate};
 use crate::request::hits_by_descriptor;
-use crate::{Check, Decision, Descriptor, Limit, OnExpiry, Reserve, Source};
+use crate::{Check, Decision, Descriptor, Limit, NoLimit, OnExpiry, Reserve, Source};
 
 pub(crate) const CHECK: &str = "/tollgate.v1.RateLimits/Check";
 pub(crate) const PEEK: &str = "/tollgate.v1.RateLimits/Peek";
@@ -102,6 +102,7 @@ pub(crate) fn check_decision(answer: tollgate::CheckResponse) -> Result<Decision
         reset: answer.reset.map(duration),
         retry_after: answer.retry_after.map(duration),
         limits: limits(answer.limits),
+        no_limit: NoLimit::of(&answer.no_limit),
         ..Decision::default()
     })
 }
@@ -114,6 +115,7 @@ pub(crate) fn reserve_decision(answer: &mut tollgate::ReserveResponse) -> Result
         reset: answer.reset.map(duration),
         retry_after: answer.retry_after.map(duration),
         limits: limits(std::mem::take(&mut answer.limits)),
+        no_limit: NoLimit::of(&answer.no_limit),
         ..Decision::default()
     })
 }

@@ -22,8 +22,8 @@ use support::{ManualClock, Reply, ScriptedServer, tollgate};
 use tokio::net::TcpListener;
 use tollgate_limits::middleware::{RateLimit, RequestEntry};
 use tollgate_limits::{
-    BreakerOptions, Client, ClientBuilder, Code, Descriptor, Error, LocalLimit, OnError, Protocol,
-    Reserve, Source,
+    BreakerOptions, Check, Client, ClientBuilder, Code, Descriptor, Error, LocalLimit, NoLimit,
+    OnError, Protocol, Reserve, Source, UnknownDomain,
 };
 
 const RULES: &str = "
@@ -85,6 +85,23 @@ async fn concurrent_checks_pass_exactly_the_limit() {
         );
         client.close().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_domain_is_an_error_if_it_is_configured() {
+    let service = Service::start(RULES).await;
+    let elsewhere = Check::new([descriptor("hundred", "x")]).domain("nowhere");
+    let client = builder(service.grpc_address()).build().expect("a client");
+    let decision = client.check(elsewhere.clone()).await.expect("a decision");
+    assert_eq!(decision.no_limit, Some(NoLimit::UnknownDomain));
+    let strict = builder(service.grpc_address())
+        .unknown_domain(UnknownDomain::Error)
+        .build()
+        .expect("a client");
+    let failed = strict.check(elsewhere).await.expect_err("an error");
+    assert!(matches!(failed, Error::Argument(_)), "{failed:?}");
+    let decision = strict.check(descriptor("hundred", "x")).await;
+    assert_eq!(decision.expect("a decision").no_limit, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,8 +28,8 @@ use tracing::{Event, Metadata, Subscriber};
 
 use support::{ManualClock, Received, Reply, ScriptedServer, envoy, tollgate};
 use tollgate_limits::{
-    Amount, BreakerOptions, Check, Client, Code, Decision, Descriptor, Error, LocalLimit, OnError,
-    OnExpiry, Protocol, Reservation, Reserve, Settlement,
+    Amount, BreakerOptions, Check, Client, Code, Decision, Descriptor, Error, LocalLimit, NoLimit,
+    OnError, OnExpiry, Protocol, Reservation, Reserve, Settlement, UnknownDomain,
 };
 
 /// A proxy that takes no connection.
@@ -161,7 +161,12 @@ async fn sequence_case(case: &Value, batching: bool) {
         None if case["listener"] == "http1" => start_http1().await,
         None => server.address.to_string(),
     };
-    let client = client(&case["options"], &address, &clock, batching);
+    let built = client(&case["options"], &address, &clock, batching);
+    if case["invalid"] == true {
+        assert!(matches!(built, Err(Error::Argument(_))), "{built:?}");
+        return;
+    }
+    let client = built.expect("valid options");
     let mut kept: Option<Reservation> = None;
     for (index, step) in items(&case["steps"]).iter().enumerate() {
         if step["do"] == "advance" {
@@ -270,7 +275,12 @@ impl Warnings {
     }
 }
 
-fn client(options: &Value, address: &str, clock: &ManualClock, batching: bool) -> Client {
+fn client(
+    options: &Value,
+    address: &str,
+    clock: &ManualClock,
+    batching: bool,
+) -> Result<Client, Error> {
     let deadline = options["deadline_ms"].as_u64().unwrap_or(2_000);
     let mut builder = Client::builder("vectors")
         .address(address)
@@ -304,7 +314,13 @@ fn client(options: &Value, address: &str, clock: &ManualClock, batching: bool) -
         Some("envoy") => builder = builder.protocol(Protocol::Envoy),
         Some(other) => panic!("protocol {other}"),
     }
-    builder.build().expect("valid options")
+    match options["unknown_domain"].as_str() {
+        None => {}
+        Some("allow") => builder = builder.unknown_domain(UnknownDomain::Allow),
+        Some("error") => builder = builder.unknown_domain(UnknownDomain::Error),
+        Some(other) => panic!("unknown_domain {other}"),
+    }
+    builder.build()
 }
 
 /// What a step came to.
@@ -514,6 +530,7 @@ fn reply(value: &Value) -> Reply {
             reset: proto_duration(&value["reset_ms"]),
             retry_after: proto_duration(&value["retry_after_ms"]),
             limits: limit_statuses(&value["limits"]),
+            no_limit: string_of(&value["no_limit"]),
         }),
         "reserve" => Reply::Reserve(tollgate::ReserveResponse {
             verdict: verdict(&value["verdict"]),
@@ -524,6 +541,7 @@ fn reply(value: &Value) -> Reply {
             reset: proto_duration(&value["reset_ms"]),
             retry_after: proto_duration(&value["retry_after_ms"]),
             limits: limit_statuses(&value["limits"]),
+            no_limit: string_of(&value["no_limit"]),
         }),
         "settle" => Reply::Settle(tollgate::SettleResponse {
             reservation: string_of(&value["reservation"]),
@@ -593,6 +611,8 @@ fn verify(at: &str, step: &Value, result: &StepResult, server: &ScriptedServer) 
             panic!("must fail with {fails} at {what}")
         };
         assert_eq!(error_name(error), fails, "at {what}");
+        let message = expect["message"].as_str().unwrap_or_default();
+        assert!(error.to_string().contains(message), "at {what}");
     }
     let actual = match result {
         StepResult::Failed(_) if expect["fails"].is_null() => panic!("failed at {what}"),
@@ -609,7 +629,7 @@ fn verify(at: &str, step: &Value, result: &StepResult, server: &ScriptedServer) 
     };
     for (field, expected) in expect.as_object().expect("expect") {
         match field.as_str() {
-            "calls" | "fails" | "ready" | "warning" => {}
+            "calls" | "fails" | "message" | "ready" | "warning" => {}
             "request" => verify_request(&what, expected, server.last().as_ref()),
             field => {
                 let matches = includes(&actual[field], expected);
@@ -667,6 +687,7 @@ fn decision_json(decision: &Decision) -> Value {
         "reset_ms": time_json(decision.reset),
         "retry_after_ms": time_json(decision.retry_after),
         "limits": limits_json(&decision.limits),
+        "no_limit": decision.no_limit.map(NoLimit::as_str),
         "error": decision.error.as_ref().map(error_name),
     })
 }
@@ -821,7 +842,7 @@ mod middleware {
     use tollgate_limits::middleware::{
         HeaderStyle, Limiter, RateLimit, RateLimitBuilder, RequestEntry,
     };
-    use tollgate_limits::{Check, Decision, Descriptor, Error, Limit, Source};
+    use tollgate_limits::{Check, Decision, Descriptor, Error, Limit, NoLimit, Source};
     use tonic_types::StatusExt as _;
     use tower::{Layer as _, ServiceExt as _, service_fn};
 
@@ -978,6 +999,13 @@ mod middleware {
         decision.reset = millis(&value["reset_ms"]);
         decision.retry_after = millis(&value["retry_after_ms"]);
         decision.limits = items(&value["limits"]).iter().map(limit).collect();
+        decision.no_limit = match value["no_limit"].as_str() {
+            None => None,
+            Some("unknown_domain") => Some(NoLimit::UnknownDomain),
+            Some("no_rule") => Some(NoLimit::NoRule),
+            Some("unlimited") => Some(NoLimit::Unlimited),
+            Some(other) => panic!("no_limit {other}"),
+        };
         decision
     }
 

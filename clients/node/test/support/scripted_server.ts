@@ -34,6 +34,7 @@ export const ALLOWED: CheckResponse = {
   reset: { seconds: 60n, nanos: 0 },
   retryAfter: undefined,
   limits: [],
+  noLimit: "",
 };
 
 /** An answer that refuses for a minute. */

@@ -33,10 +33,11 @@ interface Case {
   proxy?: boolean;
   address?: string;
   listener?: "http1";
+  invalid?: boolean;
   steps: Step[];
 }
 
-for (const { name, options, proxy, address, listener, steps } of readCases<Case>("sequences.json")) {
+for (const { name, options, proxy, address, listener, invalid, steps } of readCases<Case>("sequences.json")) {
   for (const batching of options.protocol === "envoy" ? [false] : [false, true]) {
     test(`sequences: ${name}${batching ? ", batched" : ""}`, async () => {
       const server = await new ScriptedServer().start();
@@ -47,6 +48,11 @@ for (const { name, options, proxy, address, listener, steps } of readCases<Case>
       const logger = { warn: (message: string) => void warnings.push(message) };
       const fixed = { addresses, clock: () => clock.ms, batching, logger };
       if (proxy) nameProxy();
+      if (invalid) {
+        assert.throws(() => new Client({ ...optionsOf(options), ...fixed }), TypeError);
+        server.stop();
+        return;
+      }
       const client = new Client({ ...optionsOf(options), ...fixed });
       const takeWarning = (): Fields | null => warningOf(warnings.splice(0), addresses);
       try {
@@ -130,9 +136,14 @@ class Sequence {
     const scripts = step.server === undefined ? [] : [step.server].flat();
     const before = this.server.calls.length;
     this.server.script = () => scriptOf(scripts.length > 1 ? scripts.shift() : scripts[0]);
-    const { calls, request, fails, warning, ...expected } = step.expect ?? {};
-    const result = await this.#call(step).catch((error: unknown) => ({ fails: failureOf(error) }));
+    const { calls, request, fails, message, warning, ...expected } = step.expect ?? {};
+    const result = await this.#call(step).catch((error: unknown) => ({
+      fails: failureOf(error),
+      message: String(error),
+    }));
     assert.equal((result as Fields | undefined)?.fails, fails, where);
+    if (typeof message === "string")
+      assert.ok(String((result as { message?: string }).message).includes(message), where);
     const logged = this.takeWarning();
     if (warning === null) assert.equal(logged, null, `${where}: warning`);
     else compare(logged ?? {}, (warning ?? {}) as Fields, `${where}: warning`);
@@ -223,6 +234,7 @@ function scriptOf(script: Fields | undefined): Script {
       reserved: 0n,
       committed: 0n,
       repeated: false,
+      noLimit: "",
       ...wireFields(answer),
       limits: ((answer.limits ?? []) as Fields[]).map((limit) => ({ name: "", rule: "", ...wireFields(limit) })),
     },

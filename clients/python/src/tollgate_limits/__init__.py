@@ -13,11 +13,13 @@ from .model import (
     Descriptor,
     DescriptorLike,
     Limit,
+    NoLimit,
     OnError,
     OnExpiry,
     Protocol,
     Settlement,
     Source,
+    UnknownDomain,
 )
 from .options import BreakerOptions, Clock, Keepalive, LocalBucket, Tls
 
@@ -35,6 +37,7 @@ __all__ = [
     "Limit",
     "LocalBucket",
     "NoAnswerError",
+    "NoLimit",
     "OnError",
     "OnExpiry",
     "Protocol",
@@ -44,5 +47,6 @@ __all__ = [
     "Source",
     "Tls",
     "TollgateError",
+    "UnknownDomain",
     "__version__",
 ]

@@ -94,6 +94,7 @@ class Core:
                 else:
                     if not decision.allowed and call.key_bytes() <= MAX_KEY_BYTES:
                         self.denials.put(key, by_descriptor, decision, self._clock())
+            self._validate_domain(call, decision)
             decision = replace(decision, elapsed=time.perf_counter() - began)
             span.decided(decision)
         self._telemetry.decided(decision, check=True)
@@ -107,6 +108,7 @@ class Core:
         call = self._call(descriptors, hits, domain)
         with self._telemetry.span("peek", call.domain) as span:
             decision = yield from self._guarded(lambda: self._ask(call, peek=True))
+            self._validate_domain(call, decision)
             decision = replace(decision, elapsed=time.perf_counter() - began)
             span.decided(decision)
         return decision
@@ -137,6 +139,7 @@ class Core:
                 state = yield from self._guarded(lambda: self._reserve(call, request))
             except NoAnswerError as error:
                 state = ReservationState(call, self._without_answer(call, error))
+            self._validate_domain(call, state.decision)
             state.decision = replace(state.decision, elapsed=time.perf_counter() - began)
             span.decided(state.decision)
         self._telemetry.decided(state.decision, check=False)
@@ -194,6 +197,13 @@ class Core:
             raise ValueError("set the domain of the client or of the call")
         validate_hits(hits)
         return wire.Call(domain, to_descriptors(descriptors), hits)
+
+    def _validate_domain(self, call: wire.Call, decision: Decision) -> None:
+        """Raises `ValueError` if no rules have the domain, and that is an error."""
+        if decision.no_limit == "unknown_domain" and self.options.unknown_domain == "error":
+            raise ValueError(
+                f'no rules have the domain "{call.domain}"; add rules for it, or correct the domain'
+            )
 
     def _guarded(self, attempt: Callable[[], Flow[T]]) -> Flow[T]:
         """Runs a call behind the breaker."""

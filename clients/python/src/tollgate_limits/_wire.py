@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import UInt64Value
@@ -13,7 +13,7 @@ from ._durations import from_duration, to_duration
 from ._proto import rate_limits_pb2 as api
 from ._proto import rls_pb2 as rls
 from .errors import ServiceError
-from .model import Decision, Descriptor, Limit, OnExpiry, Settlement
+from .model import Decision, Descriptor, Limit, NoLimit, OnExpiry, Settlement
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,6 +138,10 @@ def extend_request(call: Call, reservation: str, expires: float) -> api.ExtendRe
     )
 
 
+# A reason of a newer server is dropped.
+_NO_LIMITS: dict[str, NoLimit] = {reason: reason for reason in get_args(NoLimit)}
+
+
 def decision(answer: api.CheckResponse | api.ReserveResponse) -> Decision:
     """Decision of `tollgate.v1`. Raises `ServiceError` if the answer has no verdict."""
     return Decision(
@@ -147,6 +151,7 @@ def decision(answer: api.CheckResponse | api.ReserveResponse) -> Decision:
         reset=from_duration(answer.reset) if answer.HasField("reset") else None,
         retry_after=from_duration(answer.retry_after) if answer.HasField("retry_after") else None,
         limits=tuple(map(_limit, answer.limits)),
+        no_limit=_NO_LIMITS.get(answer.no_limit),
     )
 
 

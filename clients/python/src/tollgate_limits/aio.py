@@ -22,6 +22,7 @@ from .model import (
     OnExpiry,
     Protocol,
     Settlement,
+    UnknownDomain,
 )
 from .options import BreakerOptions, Clock, Keepalive, LocalBucket, Options, Tls
 
@@ -44,6 +45,8 @@ class Client:
         tls: TLS of the connections. Without it, they have none.
         keepalive: Pings on a connection with calls in flight.
         on_error: Decision about a check or a reservation without an answer.
+        unknown_domain: `error` raises `ValueError` if no rules have the domain of a call. It needs
+            the protocol `tollgate`.
         local: Token bucket of `on_error="local"`.
         breaker: Circuit breaker.
         denial_cache: Most refusals that are repeated without a call; 0 turns the cache off.
@@ -66,6 +69,7 @@ class Client:
         tls: Tls | None = None,
         keepalive: Keepalive = Keepalive(),
         on_error: OnError = "allow",
+        unknown_domain: UnknownDomain = "allow",
         local: LocalBucket = LocalBucket(),
         breaker: BreakerOptions = BreakerOptions(),
         denial_cache: int = 10_000,
@@ -82,6 +86,7 @@ class Client:
             tls=tls,
             keepalive=keepalive,
             on_error=on_error,
+            unknown_domain=unknown_domain,
             local=local,
             breaker=breaker,
             denial_cache=denial_cache,

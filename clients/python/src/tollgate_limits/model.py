@@ -17,6 +17,13 @@ Source: TypeAlias = Literal["server", "cache", "local", "allow", "deny"]
 OnError: TypeAlias = Literal["allow", "deny", "local"]
 """Decision about a check or a reservation without an answer."""
 
+NoLimit: TypeAlias = Literal["unknown_domain", "no_rule", "unlimited"]
+"""Why no limit applied: no rules have the domain, no rule with a limit matches, or one that matches
+is unlimited."""
+
+UnknownDomain: TypeAlias = Literal["allow", "error"]
+"""What becomes of a call whose domain no rules have."""
+
 OnExpiry: TypeAlias = Literal["charge", "release"]
 """What happens to the hits of a reservation that expires."""
 
@@ -111,6 +118,9 @@ class Decision:
     """Seconds until the same hits would pass; None if never or not known."""
     limits: tuple[Limit, ...] = ()
     """Limits that apply."""
+    no_limit: NoLimit | None = None
+    """Why no limit applied; None if one did, without an answer, and with the protocol `envoy`,
+    which does not say."""
     error: NoAnswerError | None = None
     """Why the server did not answer; with the sources `local`, `allow` and `deny` only."""
     elapsed: float = 0.0

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, get_args
 
 import grpc
 
-from .model import OnError, Protocol
+from .model import OnError, Protocol, UnknownDomain
 
 Clock: TypeAlias = Callable[[], int]
 """Source of time: nanoseconds that never go back, such as `time.monotonic_ns`."""
@@ -113,6 +113,7 @@ class Options:
     local: LocalBucket
     breaker: BreakerOptions
     denial_cache: int
+    unknown_domain: UnknownDomain = "allow"
     http_proxy: bool = False
     clock: Clock = field(default=time.monotonic_ns)
     tracer_provider: Any = None
@@ -134,6 +135,10 @@ class Options:
             raise ValueError(f"protocol must be tollgate or envoy, not {self.protocol!r}")
         if self.on_error not in get_args(OnError):
             raise ValueError(f"on_error must be allow, deny or local, not {self.on_error!r}")
+        if self.unknown_domain not in get_args(UnknownDomain):
+            raise ValueError(f"unknown_domain must be allow or error, not {self.unknown_domain!r}")
+        if self.unknown_domain == "error" and self.protocol != "tollgate":
+            raise ValueError("unknown_domain error needs the protocol tollgate")
         if not (self.deadline > 0 and math.isfinite(self.deadline)):
             raise ValueError(f"deadline must be above 0 seconds, not {self.deadline}")
         if self.denial_cache < 0:

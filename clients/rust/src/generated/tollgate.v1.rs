@@ -120,6 +120,9 @@ pub struct CheckResponse {
     pub retry_after: ::core::option::Option<::prost_types::Duration>,
     #[prost(message, repeated, tag = "5")]
     pub limits: ::prost::alloc::vec::Vec<LimitStatus>,
+    /// Why no limit applies: `unknown_domain`, `no_rule` or `unlimited`. Else empty.
+    #[prost(string, tag = "6")]
+    pub no_limit: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReserveResponse {
@@ -141,6 +144,9 @@ pub struct ReserveResponse {
     pub retry_after: ::core::option::Option<::prost_types::Duration>,
     #[prost(message, repeated, tag = "8")]
     pub limits: ::prost::alloc::vec::Vec<LimitStatus>,
+    /// As of a check.
+    #[prost(string, tag = "9")]
+    pub no_limit: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SettleResponse {

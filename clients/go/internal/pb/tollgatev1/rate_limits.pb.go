@@ -703,10 +703,12 @@ type CheckResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Verdict Verdict                `protobuf:"varint,1,opt,name=verdict,proto3,enum=tollgate.v1.Verdict" json:"verdict,omitempty"`
 	// Of the tightest limit. Absent where no limit applies.
-	Remaining     *uint64              `protobuf:"varint,2,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
-	Reset_        *durationpb.Duration `protobuf:"bytes,3,opt,name=reset,proto3" json:"reset,omitempty"`
-	RetryAfter    *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	Limits        []*LimitStatus       `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty"`
+	Remaining  *uint64              `protobuf:"varint,2,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
+	Reset_     *durationpb.Duration `protobuf:"bytes,3,opt,name=reset,proto3" json:"reset,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	Limits     []*LimitStatus       `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty"`
+	// Why no limit applies: `unknown_domain`, `no_rule` or `unlimited`. Else empty.
+	NoLimit       string `protobuf:"bytes,6,opt,name=no_limit,json=noLimit,proto3" json:"no_limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -776,18 +778,27 @@ func (x *CheckResponse) GetLimits() []*LimitStatus {
 	return nil
 }
 
+func (x *CheckResponse) GetNoLimit() string {
+	if x != nil {
+		return x.NoLimit
+	}
+	return ""
+}
+
 type ReserveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// OVER_LIMIT: nothing was taken, and there is no reservation.
 	Verdict     Verdict `protobuf:"varint,1,opt,name=verdict,proto3,enum=tollgate.v1.Verdict" json:"verdict,omitempty"`
 	Reservation string  `protobuf:"bytes,2,opt,name=reservation,proto3" json:"reservation,omitempty"`
 	// The hits that are reserved.
-	Hits          uint64               `protobuf:"varint,3,opt,name=hits,proto3" json:"hits,omitempty"`
-	Expires       *durationpb.Duration `protobuf:"bytes,4,opt,name=expires,proto3" json:"expires,omitempty"`
-	Remaining     *uint64              `protobuf:"varint,5,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
-	Reset_        *durationpb.Duration `protobuf:"bytes,6,opt,name=reset,proto3" json:"reset,omitempty"`
-	RetryAfter    *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	Limits        []*LimitStatus       `protobuf:"bytes,8,rep,name=limits,proto3" json:"limits,omitempty"`
+	Hits       uint64               `protobuf:"varint,3,opt,name=hits,proto3" json:"hits,omitempty"`
+	Expires    *durationpb.Duration `protobuf:"bytes,4,opt,name=expires,proto3" json:"expires,omitempty"`
+	Remaining  *uint64              `protobuf:"varint,5,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
+	Reset_     *durationpb.Duration `protobuf:"bytes,6,opt,name=reset,proto3" json:"reset,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	Limits     []*LimitStatus       `protobuf:"bytes,8,rep,name=limits,proto3" json:"limits,omitempty"`
+	// As of a check.
+	NoLimit       string `protobuf:"bytes,9,opt,name=no_limit,json=noLimit,proto3" json:"no_limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -876,6 +887,13 @@ func (x *ReserveResponse) GetLimits() []*LimitStatus {
 		return x.Limits
 	}
 	return nil
+}
+
+func (x *ReserveResponse) GetNoLimit() string {
+	if x != nil {
+		return x.NoLimit
+	}
+	return ""
 }
 
 type SettleResponse struct {
@@ -1465,16 +1483,17 @@ const file_proto_tollgate_v1_rate_limits_proto_rawDesc = "" +
 	"\tremaining\x18\a \x01(\x04R\tremaining\x12/\n" +
 	"\x05reset\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05reset\x12:\n" +
 	"\vretry_after\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\x8f\x02\n" +
+	"retryAfter\"\xaa\x02\n" +
 	"\rCheckResponse\x12.\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x14.tollgate.v1.VerdictR\averdict\x12!\n" +
 	"\tremaining\x18\x02 \x01(\x04H\x00R\tremaining\x88\x01\x01\x12/\n" +
 	"\x05reset\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05reset\x12:\n" +
 	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x120\n" +
-	"\x06limits\x18\x05 \x03(\v2\x18.tollgate.v1.LimitStatusR\x06limitsB\f\n" +
+	"\x06limits\x18\x05 \x03(\v2\x18.tollgate.v1.LimitStatusR\x06limits\x12\x19\n" +
+	"\bno_limit\x18\x06 \x01(\tR\anoLimitB\f\n" +
 	"\n" +
-	"_remaining\"\xfc\x02\n" +
+	"_remaining\"\x97\x03\n" +
 	"\x0fReserveResponse\x12.\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x14.tollgate.v1.VerdictR\averdict\x12 \n" +
 	"\vreservation\x18\x02 \x01(\tR\vreservation\x12\x12\n" +
@@ -1484,7 +1503,8 @@ const file_proto_tollgate_v1_rate_limits_proto_rawDesc = "" +
 	"\x05reset\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05reset\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x120\n" +
-	"\x06limits\x18\b \x03(\v2\x18.tollgate.v1.LimitStatusR\x06limitsB\f\n" +
+	"\x06limits\x18\b \x03(\v2\x18.tollgate.v1.LimitStatusR\x06limits\x12\x19\n" +
+	"\bno_limit\x18\t \x01(\tR\anoLimitB\f\n" +
 	"\n" +
 	"_remaining\"\xd1\x02\n" +
 	"\x0eSettleResponse\x12 \n" +

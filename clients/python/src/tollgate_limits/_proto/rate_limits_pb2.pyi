@@ -128,21 +128,23 @@ class LimitStatus(_message.Message):
     def __init__(self, descriptor: _Optional[int] = ..., name: _Optional[str] = ..., rule: _Optional[str] = ..., requests_per_unit: _Optional[int] = ..., window: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., remaining: _Optional[int] = ..., reset: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class CheckResponse(_message.Message):
-    __slots__ = ("verdict", "remaining", "reset", "retry_after", "limits")
+    __slots__ = ("verdict", "remaining", "reset", "retry_after", "limits", "no_limit")
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     REMAINING_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    NO_LIMIT_FIELD_NUMBER: _ClassVar[int]
     verdict: Verdict
     remaining: int
     reset: _duration_pb2.Duration
     retry_after: _duration_pb2.Duration
     limits: _containers.RepeatedCompositeFieldContainer[LimitStatus]
-    def __init__(self, verdict: _Optional[_Union[Verdict, str]] = ..., remaining: _Optional[int] = ..., reset: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Iterable[_Union[LimitStatus, _Mapping]]] = ...) -> None: ...
+    no_limit: str
+    def __init__(self, verdict: _Optional[_Union[Verdict, str]] = ..., remaining: _Optional[int] = ..., reset: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Iterable[_Union[LimitStatus, _Mapping]]] = ..., no_limit: _Optional[str] = ...) -> None: ...
 
 class ReserveResponse(_message.Message):
-    __slots__ = ("verdict", "reservation", "hits", "expires", "remaining", "reset", "retry_after", "limits")
+    __slots__ = ("verdict", "reservation", "hits", "expires", "remaining", "reset", "retry_after", "limits", "no_limit")
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     RESERVATION_FIELD_NUMBER: _ClassVar[int]
     HITS_FIELD_NUMBER: _ClassVar[int]
@@ -151,6 +153,7 @@ class ReserveResponse(_message.Message):
     RESET_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    NO_LIMIT_FIELD_NUMBER: _ClassVar[int]
     verdict: Verdict
     reservation: str
     hits: int
@@ -159,7 +162,8 @@ class ReserveResponse(_message.Message):
     reset: _duration_pb2.Duration
     retry_after: _duration_pb2.Duration
     limits: _containers.RepeatedCompositeFieldContainer[LimitStatus]
-    def __init__(self, verdict: _Optional[_Union[Verdict, str]] = ..., reservation: _Optional[str] = ..., hits: _Optional[int] = ..., expires: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., remaining: _Optional[int] = ..., reset: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Iterable[_Union[LimitStatus, _Mapping]]] = ...) -> None: ...
+    no_limit: str
+    def __init__(self, verdict: _Optional[_Union[Verdict, str]] = ..., reservation: _Optional[str] = ..., hits: _Optional[int] = ..., expires: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., remaining: _Optional[int] = ..., reset: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Iterable[_Union[LimitStatus, _Mapping]]] = ..., no_limit: _Optional[str] = ...) -> None: ...
 
 class SettleResponse(_message.Message):
     __slots__ = ("reservation", "reserved", "committed", "repeated", "remaining", "reset", "limits", "expires")

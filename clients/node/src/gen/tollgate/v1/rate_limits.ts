@@ -117,6 +117,8 @@ export interface CheckResponse {
   reset: Duration | undefined;
   retryAfter: Duration | undefined;
   limits: LimitStatus[];
+  /** Why no limit applies: `unknown_domain`, `no_rule` or `unlimited`. Else empty. */
+  noLimit: string;
 }
 
 export interface ReserveResponse {
@@ -130,6 +132,8 @@ export interface ReserveResponse {
   reset: Duration | undefined;
   retryAfter: Duration | undefined;
   limits: LimitStatus[];
+  /** As of a check. */
+  noLimit: string;
 }
 
 export interface SettleResponse {
@@ -859,7 +863,7 @@ export const LimitStatus: MessageFns<LimitStatus> = {
 };
 
 function createBaseCheckResponse(): CheckResponse {
-  return { verdict: 0, remaining: undefined, reset: undefined, retryAfter: undefined, limits: [] };
+  return { verdict: 0, remaining: undefined, reset: undefined, retryAfter: undefined, limits: [], noLimit: "" };
 }
 
 export const CheckResponse: MessageFns<CheckResponse> = {
@@ -881,6 +885,9 @@ export const CheckResponse: MessageFns<CheckResponse> = {
     }
     for (const v of message.limits) {
       LimitStatus.encode(v!, writer.uint32(42).fork()).join();
+    }
+    if (message.noLimit !== "") {
+      writer.uint32(50).string(message.noLimit);
     }
     return writer;
   },
@@ -938,6 +945,14 @@ export const CheckResponse: MessageFns<CheckResponse> = {
             message.limits.push(LimitStatus.decode(reader, reader.uint32()));
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.noLimit = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -961,6 +976,7 @@ function createBaseReserveResponse(): ReserveResponse {
     reset: undefined,
     retryAfter: undefined,
     limits: [],
+    noLimit: "",
   };
 }
 
@@ -995,6 +1011,9 @@ export const ReserveResponse: MessageFns<ReserveResponse> = {
     }
     for (const v of message.limits) {
       LimitStatus.encode(v!, writer.uint32(66).fork()).join();
+    }
+    if (message.noLimit !== "") {
+      writer.uint32(74).string(message.noLimit);
     }
     return writer;
   },
@@ -1074,6 +1093,14 @@ export const ReserveResponse: MessageFns<ReserveResponse> = {
             }
 
             message.limits.push(LimitStatus.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.noLimit = reader.string();
             continue;
           }
         }

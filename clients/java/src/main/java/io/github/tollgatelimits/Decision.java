@@ -15,6 +15,8 @@ import java.util.OptionalLong;
  * @param reset time until the tightest limit is unused again; empty if no limit applies
  * @param retryAfter time until the same hits would pass; empty if allowed, never, or not known
  * @param limits limits that apply
+ * @param noLimit why no limit applied; empty if one did, without an answer, and with {@link
+ *     Protocol#ENVOY}, which does not say
  * @param error why the server did not answer; present with {@link Source#LOCAL}, {@link
  *     Source#ALLOW} and {@link Source#DENY} only
  * @param elapsed duration of the call by the real clock
@@ -26,6 +28,7 @@ public record Decision(
     Optional<Duration> reset,
     Optional<Duration> retryAfter,
     List<Limit> limits,
+    Optional<NoLimit> noLimit,
     Optional<TollgateException> error,
     Duration elapsed) {
   /** Checks that no part is null, and copies the limits. */
@@ -35,6 +38,7 @@ public record Decision(
     Objects.requireNonNull(reset, "reset");
     Objects.requireNonNull(retryAfter, "retryAfter");
     limits = List.copyOf(limits);
+    Objects.requireNonNull(noLimit, "noLimit");
     Objects.requireNonNull(error, "error");
     Objects.requireNonNull(elapsed, "elapsed");
   }
@@ -48,6 +52,7 @@ public record Decision(
         Optional.empty(),
         retryAfter,
         List.of(),
+        Optional.empty(),
         Optional.of(error),
         Duration.ZERO);
   }
@@ -71,12 +76,14 @@ public record Decision(
         reset.map(time -> less(time, age)),
         retryAfter.map(time -> less(time, age)),
         limits.stream().map(limit -> limit.after(age)).toList(),
+        noLimit,
         error,
         Duration.ZERO);
   }
 
   Decision withElapsed(Duration elapsed) {
-    return new Decision(allowed, source, remaining, reset, retryAfter, limits, error, elapsed);
+    return new Decision(
+        allowed, source, remaining, reset, retryAfter, limits, noLimit, error, elapsed);
   }
 
   static Duration less(Duration time, Duration elapsed) {

@@ -94,6 +94,7 @@ final class EnvoyProtocol implements CheckProtocol {
         allowed ? Optional.empty() : retryAfter,
         limits,
         Optional.empty(),
+        Optional.empty(),
         Duration.ZERO);
   }
 

@@ -30,6 +30,7 @@ public final class TollgateClient implements AutoCloseable {
   private final String defaultDomain;
   private final long deadlineNanos;
   private final OnError onError;
+  private final UnknownDomain unknownDomain;
   private final CheckProtocol protocol;
   private final Connections connections;
 
@@ -47,6 +48,7 @@ public final class TollgateClient implements AutoCloseable {
     defaultDomain = options.domain;
     deadlineNanos = options.deadline.toNanos();
     onError = options.onError;
+    unknownDomain = options.unknownDomain;
     protocol = options.protocol == Protocol.ENVOY ? new EnvoyProtocol() : new TollgateProtocol();
     breaker = new Breaker(options.breakerFailures, options.breakerOpen.toNanos(), options.clock);
     denialCache = new DenialCache(options.denialCacheEntries, options.clock);
@@ -107,6 +109,7 @@ public final class TollgateClient implements AutoCloseable {
         answer,
         operation,
         decision -> {
+          validateDomain(domain, decision);
           if (key != null && !decision.allowed()) {
             denialCache.remember(key, request.descriptors(), hits, decision);
           }
@@ -147,7 +150,7 @@ public final class TollgateClient implements AutoCloseable {
     return follow(
         guarded(wait -> send(protocol.peek(domain, request), true, wait)),
         operation,
-        timer::stop,
+        decision -> timer.stop(validateDomain(domain, decision)),
         TollgateClient::rethrow,
         operation::decided);
   }
@@ -188,7 +191,7 @@ public final class TollgateClient implements AutoCloseable {
                 domain,
                 request.descriptors(),
                 new TollgateProtocol.Reserved(
-                    timer.stop(reserved.decision()),
+                    timer.stop(validateDomain(domain, reserved.decision())),
                     reserved.id(),
                     reserved.hits(),
                     reserved.expires())),
@@ -254,6 +257,16 @@ public final class TollgateClient implements AutoCloseable {
     if (closed.get()) {
       throw new IllegalStateException("the tollgate client is closed");
     }
+  }
+
+  /** Throws if no rules have the domain, and that is an error. */
+  private Decision validateDomain(String domain, Decision decision) {
+    if (unknownDomain == UnknownDomain.ERROR
+        && decision.noLimit().equals(Optional.of(NoLimit.UNKNOWN_DOMAIN))) {
+      throw new IllegalArgumentException(
+          "no rules have the domain \"" + domain + "\"; add rules for it, or correct the domain");
+    }
+    return decision;
   }
 
   private TollgateProtocol ownProtocol() {
@@ -486,6 +499,7 @@ public final class TollgateClient implements AutoCloseable {
     private Duration keepaliveTime = Duration.ofSeconds(30);
     private Duration keepaliveTimeout = Duration.ofSeconds(10);
     private OnError onError = OnError.ALLOW;
+    private UnknownDomain unknownDomain = UnknownDomain.ALLOW;
     private long localPerSecond = 10;
     private long localBurst = 10;
     private int breakerFailures = 5;
@@ -550,6 +564,17 @@ public final class TollgateClient implements AutoCloseable {
     /** Sets what decides without an answer. Default: {@link OnError#ALLOW}. */
     public Builder onError(OnError onError) {
       this.onError = Objects.requireNonNull(onError, "onError");
+      return this;
+    }
+
+    /**
+     * Sets what becomes of a check, a peek or a reservation whose domain no rules have. With {@link
+     * UnknownDomain#ERROR} it fails with an {@link IllegalArgumentException}; the breaker and
+     * {@link OnError} have no part in that. It needs {@link Protocol#TOLLGATE}. Default: {@link
+     * UnknownDomain#ALLOW}.
+     */
+    public Builder unknownDomain(UnknownDomain unknownDomain) {
+      this.unknownDomain = Objects.requireNonNull(unknownDomain, "unknownDomain");
       return this;
     }
 
@@ -630,7 +655,7 @@ public final class TollgateClient implements AutoCloseable {
      * Returns the client, which begins to connect.
      *
      * @throws IllegalArgumentException if there is no domain, a TLS file cannot be read, or
-     *     batching is on with {@link Protocol#ENVOY}
+     *     batching or {@link UnknownDomain#ERROR} is on with {@link Protocol#ENVOY}
      */
     public TollgateClient build() {
       if (domain == null || domain.isEmpty()) {
@@ -638,6 +663,9 @@ public final class TollgateClient implements AutoCloseable {
       }
       if (batching && protocol != Protocol.TOLLGATE) {
         throw new IllegalArgumentException("batching needs protocol TOLLGATE");
+      }
+      if (unknownDomain == UnknownDomain.ERROR && protocol != Protocol.TOLLGATE) {
+        throw new IllegalArgumentException("unknownDomain ERROR needs protocol TOLLGATE");
       }
       return new TollgateClient(this);
     }

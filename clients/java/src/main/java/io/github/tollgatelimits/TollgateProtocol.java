@@ -178,7 +178,8 @@ final class TollgateProtocol implements CheckProtocol {
         answer.hasRemaining() ? OptionalLong.of(answer.getRemaining()) : OptionalLong.empty(),
         CheckProtocol.duration(answer.hasReset(), answer.getReset()),
         CheckProtocol.duration(answer.hasRetryAfter(), answer.getRetryAfter()),
-        answer.getLimitsList());
+        answer.getLimitsList(),
+        answer.getNoLimit());
   }
 
   private static Reserved reserved(ReserveResponse answer) {
@@ -188,7 +189,8 @@ final class TollgateProtocol implements CheckProtocol {
             answer.hasRemaining() ? OptionalLong.of(answer.getRemaining()) : OptionalLong.empty(),
             CheckProtocol.duration(answer.hasReset(), answer.getReset()),
             CheckProtocol.duration(answer.hasRetryAfter(), answer.getRetryAfter()),
-            answer.getLimitsList());
+            answer.getLimitsList(),
+            answer.getNoLimit());
     return new Reserved(
         decision,
         Optional.of(answer.getReservation()).filter(id -> decision.allowed() && !id.isEmpty()),
@@ -201,7 +203,8 @@ final class TollgateProtocol implements CheckProtocol {
       OptionalLong remaining,
       Optional<Duration> reset,
       Optional<Duration> retryAfter,
-      List<LimitStatus> limits) {
+      List<LimitStatus> limits,
+      String noLimit) {
     return new Decision(
         allowed(verdict),
         Source.SERVER,
@@ -209,6 +212,7 @@ final class TollgateProtocol implements CheckProtocol {
         reset,
         retryAfter,
         limits(limits),
+        NoLimit.of(noLimit),
         Optional.empty(),
         Duration.ZERO);
   }

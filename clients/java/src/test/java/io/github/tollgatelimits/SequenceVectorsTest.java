@@ -2,6 +2,7 @@ package io.github.tollgatelimits;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -124,6 +125,12 @@ class SequenceVectorsTest {
 
   private static void runSteps(JsonNode vector, boolean batching) throws Exception {
     AtomicLong clock = new AtomicLong(1_000_000_000_000L);
+    if (vector.path("invalid").asBoolean()) {
+      assertThrows(
+          IllegalArgumentException.class,
+          () -> client(vector.path("options"), server.address(), clock, batching));
+      return;
+    }
     boolean http1 = vector.path("listener").asText().equals("http1");
     boolean reachable = !http1 && !vector.has("address");
     try (ServerSocket listener = http1 ? startHttp1() : null;
@@ -242,6 +249,7 @@ class SequenceVectorsTest {
               JsonNode value = option.getValue();
               switch (option.getKey()) {
                 case "deadline_ms" -> {}
+                case "unknown_domain" -> builder.unknownDomain(named(UnknownDomain.class, value));
                 case "on_error" -> builder.onError(named(OnError.class, value));
                 case "protocol" -> builder.protocol(named(Protocol.class, value));
                 case "denial_cache_entries" -> builder.denialCacheEntries(value.asInt());
@@ -291,6 +299,7 @@ class SequenceVectorsTest {
         actual.put("fails", error.breakerOpen() ? "breaker" : error.code().name());
       } catch (IllegalArgumentException error) {
         actual.put("fails", "argument");
+        actual.put("message", error.getMessage());
       }
       JsonNode warning = warnings.take();
       if (!expect.has("fails")) {
@@ -405,6 +414,9 @@ class SequenceVectorsTest {
     decision.remaining().ifPresent(remaining -> actual.put("remaining", remaining));
     putMillis(actual, "reset_ms", decision.reset());
     putMillis(actual, "retry_after_ms", decision.retryAfter());
+    decision
+        .noLimit()
+        .ifPresent(reason -> actual.put("no_limit", reason.name().toLowerCase(Locale.ROOT)));
     ArrayNode limits = actual.putArray("limits");
     for (Limit limit : decision.limits()) {
       ObjectNode node = limits.addObject();

@@ -2,11 +2,13 @@ package io.github.tollgatelimits;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutorService;
@@ -47,6 +49,21 @@ class ServiceTest {
         allowed += decision.allowed() ? 1 : 0;
       }
       assertEquals(100, allowed);
+    }
+  }
+
+  @Test
+  void anUnknownDomainIsAnErrorIfSoConfigured() throws Exception {
+    Descriptor user = Descriptor.of("user", "ann");
+    CheckRequest elsewhere =
+        CheckRequest.builder().domain("nowhere").descriptors(List.of(user)).build();
+    try (RealTollgate tollgate = RealTollgate.start();
+        TollgateClient client = client(tollgate.address()).build();
+        TollgateClient strict =
+            client(tollgate.address()).unknownDomain(UnknownDomain.ERROR).build()) {
+      assertEquals(Optional.of(NoLimit.UNKNOWN_DOMAIN), client.check(elsewhere).noLimit());
+      assertThrows(IllegalArgumentException.class, () -> strict.check(elsewhere));
+      assertEquals(Optional.empty(), strict.check(user).noLimit());
     }
   }
 

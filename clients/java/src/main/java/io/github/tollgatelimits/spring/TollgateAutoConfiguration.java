@@ -69,6 +69,7 @@ public class TollgateAutoConfiguration {
             .protocol(properties.protocol())
             .deadline(properties.deadline())
             .onError(properties.onError())
+            .unknownDomain(properties.unknownDomain())
             .denialCacheEntries(properties.denialCacheEntries())
             .batching(properties.batching())
             .breaker(properties.breaker().failures(), properties.breaker().open())

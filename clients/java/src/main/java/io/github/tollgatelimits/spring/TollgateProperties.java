@@ -2,6 +2,7 @@ package io.github.tollgatelimits.spring;
 
 import io.github.tollgatelimits.OnError;
 import io.github.tollgatelimits.Protocol;
+import io.github.tollgatelimits.UnknownDomain;
 import io.github.tollgatelimits.middleware.HeaderStyle;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -17,6 +18,7 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  * @param protocol the gRPC service to call
  * @param deadline longest wait of a check
  * @param onError what decides without an answer
+ * @param unknownDomain what becomes of a check whose domain no rules have
  * @param denialCacheEntries bound of the denial cache; 0 turns it off
  * @param batching whether concurrent checks go over one stream
  * @param breaker circuit breaker
@@ -31,6 +33,7 @@ public record TollgateProperties(
     @DefaultValue("TOLLGATE") Protocol protocol,
     @DefaultValue("100ms") Duration deadline,
     @DefaultValue("ALLOW") OnError onError,
+    @DefaultValue("ALLOW") UnknownDomain unknownDomain,
     @DefaultValue("10000") int denialCacheEntries,
     @DefaultValue("false") boolean batching,
     @DefaultValue Breaker breaker,

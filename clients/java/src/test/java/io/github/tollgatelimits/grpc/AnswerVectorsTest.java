@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.google.rpc.RetryInfo;
 import io.github.tollgatelimits.Decision;
 import io.github.tollgatelimits.Limit;
+import io.github.tollgatelimits.NoLimit;
 import io.github.tollgatelimits.Source;
 import io.github.tollgatelimits.Vectors;
 import io.github.tollgatelimits.middleware.Answer;
@@ -119,6 +120,8 @@ class AnswerVectorsTest {
         millis(json.path("reset_ms")),
         millis(json.path("retry_after_ms")),
         limits,
+        Optional.ofNullable(json.path("no_limit").asText(null))
+            .map(reason -> NoLimit.valueOf(reason.toUpperCase(Locale.ROOT))),
         Optional.empty(),
         Duration.ZERO);
   }
