@@ -16,6 +16,8 @@ import java.util.List;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
@@ -298,6 +300,7 @@ class ClientTest {
     try (TollgateClient client = client().build();
         AutoCloseable logging = logging(failing)) {
       assertEquals(Source.ALLOW, client.check(USER).source());
+      assertTrue(ForkJoinPool.commonPool().awaitQuiescence(10, TimeUnit.SECONDS));
     }
     assertEquals(1, logged.get());
   }
