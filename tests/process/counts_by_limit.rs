@@ -1,7 +1,7 @@
 //! Hits by limit and by what became of them: one load, counted by a model, and what every reader of
 //! a running service says of it.
 //!
-//! What it deliberately does not do: draw screens (`src/cli/tools/top/view/tests.rs`).
+//! What it deliberately does not do: draw the live page (`tests/browser`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,6 +23,7 @@ use crate::process::admin::events;
 use crate::process::admin_commands::admin;
 use crate::process::commands::tollgate;
 use crate::process::running::Running;
+use crate::process::top::Terminal;
 
 /// No window turns. The limits without names are told apart by their windows.
 const RULES: &str = "
@@ -127,15 +128,24 @@ impl Model {
     fn by_rule(&self) -> BTreeMap<String, Counts> {
         let mut rules: BTreeMap<String, Counts> = BTreeMap::new();
         for ((rule, label), hits) in &self.hits {
-            let name = match *label {
-                "s" | "h" => format!("{rule} name={label}"),
-                _ => (*rule).to_owned(),
-            };
-            for (sum, hits) in rules.entry(name).or_default().iter_mut().zip(hits) {
+            for (sum, hits) in rules
+                .entry(named(rule, label))
+                .or_default()
+                .iter_mut()
+                .zip(hits)
+            {
                 *sum += hits;
             }
         }
         rules
+    }
+}
+
+/// A rule, with the name of a limit that has one.
+fn named(rule: &str, label: &str) -> String {
+    match label {
+        "s" | "h" => format!("{rule} name={label}"),
+        _ => rule.to_owned(),
     }
 }
 
@@ -280,6 +290,50 @@ fn check_metrics(model: &Model, service: &Tollgate) {
     assert_eq!(kinds.map(|kind| by_level(kind, user)), [83, 79, 4]);
     let deep = "key1=\"a\",key2=\"b\"";
     assert_eq!(kinds.map(|kind| by_level(kind, deep)), [6, 2, 4]);
+}
+
+/// The screen of `tollgate top` has what the model has.
+fn check_screen(model: &Model, url: &str) {
+    let over = |[_, refused, would_refuse, _]: Counts| (refused, would_refuse);
+    let expected = model.hits.iter().filter(|((rule, _), hits)| {
+        // The screen lists the limits of rules.
+        over(**hits) != (0, 0) && rule.starts_with("edge.")
+    });
+    let mut expected: Vec<_> = expected
+        .map(|((rule, label), hits)| (named(rule, label), over(*hits)))
+        .collect();
+    expected.sort_unstable();
+    let terminal = Terminal::top(url, "", "");
+    terminal.wait(&["[1 Rules]", "edge.user"]);
+    terminal.tmux(&["resize-window", "-x", "160", "-y", "40"]);
+    terminal.wait_for("the screen has what the model has", |screen| {
+        rows_over(screen).is_some_and(|rows| rows == expected)
+    });
+}
+
+/// The rows of the screen with hits that were refused or would be: rule, and both counts.
+fn rows_over(screen: &[String]) -> Option<Vec<(String, (u64, u64))>> {
+    let header = screen
+        .iter()
+        .find(|line| line.contains(" ADMIT/S REFUSED "))?;
+    let end = |column: &str| Some(header.find(column)? + column.len() - 1);
+    let (refused, would_refuse) = (end(" REFUSED ")?, end(" WOULD ")?);
+    let number = |line: &str, end: usize| {
+        let before: String = line.chars().take(end).collect();
+        before.split(' ').next_back()?.parse::<u64>().ok()
+    };
+    let rows = screen
+        .iter()
+        .filter(|line| line.contains(" edge.") || line.contains(">edge."));
+    let mut over: Vec<_> = rows
+        .filter_map(|line| {
+            let rule = line[1..].split("  ").next()?.to_owned();
+            Some((rule, (number(line, refused)?, number(line, would_refuse)?)))
+        })
+        .filter(|(_, counts)| *counts != (0, 0))
+        .collect();
+    over.sort_unstable();
+    Some(over)
 }
 
 /// The dashboard's queries, over a scrape before the load and one after it, have what the model
@@ -493,4 +547,5 @@ async fn every_reader_says_which_limit_refused() {
     check_metrics(&model, &service);
     check_limits(&model, &service);
     check_dashboard(&model, &service);
+    check_screen(&model, &url);
 }

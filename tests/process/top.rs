@@ -50,7 +50,7 @@ impl Terminal {
         Self::start(80, 24, &command)
     }
 
-    fn tmux(&self, arguments: &[&str]) -> String {
+    pub(crate) fn tmux(&self, arguments: &[&str]) -> String {
         let output = tmux(self.directory.path(), arguments).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
@@ -98,7 +98,7 @@ impl Terminal {
     }
 
     /// Waits for a screen of which this is true: it may be seen while it is drawn.
-    fn wait_for(&self, what: &str, is_drawn: impl Fn(&[String]) -> bool) -> Vec<String> {
+    pub(crate) fn wait_for(&self, what: &str, is_drawn: impl Fn(&[String]) -> bool) -> Vec<String> {
         until(what, || {
             let screen = self.screen();
             is_drawn(&screen).then(|| screen.clone()).ok_or(screen)
