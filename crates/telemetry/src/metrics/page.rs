@@ -1,5 +1,6 @@
 //! The tables of `docs/metrics.md`, which are made of the declarations. `make readme` writes them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::{fs, path};
 
@@ -55,18 +56,34 @@ fn table(declarations: impl Iterator<Item = &'static Declaration>) -> String {
     table
 }
 
+/// The page says which metrics answer a question; a row is made of the declaration of its name.
 #[test]
 fn the_page_lists_every_metric() {
     let path = path::Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
     let page = fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(START).unwrap();
-    let (shown, after) = rest.split_once(END).unwrap();
     let metrics = Metrics::new().unwrap();
-    let expected = table(metrics.declarations());
-    if std::env::var_os("WRITE_README").is_some() {
-        return fs::write(path, format!("{before}{START}{expected}{END}{after}")).unwrap();
+    let declared = metrics.declarations();
+    let mut declared: BTreeMap<_, _> = declared.map(|one| (one.name, one)).collect();
+    let (mut expected, mut rest) = (String::new(), &*page);
+    while let Some((before, after)) = rest.split_once(START) {
+        let (shown, after) = after.split_once(END).unwrap();
+        let names = shown
+            .lines()
+            .filter_map(|row| row.strip_prefix("| `")?.split('`').next());
+        let rows = names.filter_map(|name| declared.remove(name));
+        expected.extend([before, START, &*table(rows), END]);
+        rest = after;
     }
-    assert_eq!(shown, expected, "run `make readme`");
+    expected += rest;
+    let missing: Vec<_> = declared.into_keys().collect();
+    assert!(
+        missing.is_empty(),
+        "add rows that begin with | `NAME` to a table: {missing:?}"
+    );
+    if std::env::var_os("WRITE_README").is_some() {
+        return fs::write(path, expected).unwrap();
+    }
+    assert_eq!(page, expected, "run `make readme`");
 }
 
 #[test]
