@@ -81,6 +81,9 @@ func (c *Client) Close() error {
 // when ctx ends before the answer. A check is never sent again, since it may have been charged.
 func (c *Client) Check(ctx context.Context, request CheckRequest) (Decision, error) {
 	started := time.Now()
+	if request.DryRun && c.options.protocol == ProtocolEnvoy {
+		return Decision{}, invalid("the envoy protocol has no dry run; use ProtocolTollgate")
+	}
 	domain, err := c.prepare(ctx, request.Domain, request.Descriptors, request.Hits)
 	if err != nil {
 		return Decision{}, err
@@ -106,7 +109,11 @@ func (c *Client) check(ctx context.Context, domain string, request CheckRequest)
 	}
 	var decision Decision
 	failure, err := c.guarded(ctx, "check", func(ctx context.Context) (err error) {
-		decision, err = c.sendCheck(ctx, domain, request)
+		if request.DryRun {
+			decision, err = c.sendPeek(ctx, domain, request)
+		} else {
+			decision, err = c.sendCheck(ctx, domain, request)
+		}
 		return err
 	})
 	if err != nil {

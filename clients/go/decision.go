@@ -45,6 +45,8 @@ type CheckRequest struct {
 	Descriptors []Descriptor
 	// Hits to take: 0 to [MaxHits]. Nil: 1.
 	Hits *int64
+	// DryRun takes no hits, as a peek. It needs [ProtocolTollgate]. A peek ignores it.
+	DryRun bool
 }
 
 // Source is where a decision was made.

@@ -540,6 +540,7 @@ type stepVector struct {
 	MS          int64
 	Descriptors []descriptorVector
 	Hits        json.RawMessage
+	DryRun      bool `json:"dry_run"`
 	Repeat      int
 	ExpiresMS   int64  `json:"expires_ms"`
 	OnExpiry    string `json:"on_expiry"`
@@ -856,7 +857,7 @@ func (r *sequenceRun) call(t *testing.T, step *stepVector) (map[string]any, erro
 	request := tollgate.CheckRequest{Descriptors: step.descriptors()}
 	switch step.Do {
 	case "check", "peek":
-		request.Hits = step.oneHits(t)
+		request.Hits, request.DryRun = step.oneHits(t), step.DryRun
 		call := r.client.Check
 		if step.Do == "peek" {
 			call = r.client.Peek

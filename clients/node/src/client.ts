@@ -22,19 +22,23 @@ export interface CheckOptions {
   readonly hits?: number;
   /** Cancels the call, which then rejects with the signal's reason. */
   readonly signal?: AbortSignal;
+  /** Whether a check takes no hits, as a peek. It needs the protocol `tollgate`. Default: false. */
+  readonly dryRun?: boolean;
 }
 
-const KNOWN_CHECK: Record<keyof CheckOptions, true> = { domain: true, hits: true, signal: true };
+const KNOWN_CHECK: Record<keyof CheckOptions, true> = { domain: true, hits: true, signal: true, dryRun: true };
 
 const KNOWN_RESERVE: Record<keyof ReserveOptions, true> = {
-  ...KNOWN_CHECK,
+  domain: true,
+  hits: true,
+  signal: true,
   reservation: true,
   expiresMs: true,
   onExpiry: true,
 };
 
 /** Options of a reservation. */
-export interface ReserveOptions extends Omit<CheckOptions, "hits"> {
+export interface ReserveOptions extends Omit<CheckOptions, "hits" | "dryRun"> {
   /** How many hits: a whole number from 0 to 2^53 - 1. Default: the rule's amount. */
   readonly hits?: number;
   /** The id, at most 256 bytes. Default: the service makes one. */
@@ -88,9 +92,12 @@ export class Client {
   async check(descriptors: readonly DescriptorLike[], options: CheckOptions = {}): Promise<Decision> {
     const startedAt = performance.now();
     const call = this.#checkCall(descriptors, options);
+    if (options.dryRun && this.#reservations === undefined) {
+      throw new TypeError("The protocol envoy has no dry run. Use tollgate.");
+    }
     const traced = this.#telemetry.start("check", call.domain);
     try {
-      const verdict = await this.#checked(call, options.signal);
+      const verdict = await this.#checked(call, options);
       this.#validateDomain(call, verdict);
       const decision = { ...verdict, elapsedMs: performance.now() - startedAt };
       traced.decided(decision);
@@ -224,14 +231,17 @@ export class Client {
     throw new TypeError(`no rules have the domain "${domain}"; add rules for it, or correct the domain`);
   }
 
-  async #checked(call: CheckCall, signal: AbortSignal | undefined): Promise<Verdict> {
+  async #checked(call: CheckCall, { signal, dryRun }: CheckOptions): Promise<Verdict> {
     const cached = this.#denials.keyOf(call.domain, call.descriptors, call.hits);
     const refusal = cached && this.#denials.find(cached);
     if (refusal !== undefined) return refusal;
     const limits = this.#limits(signal);
+    const send = dryRun
+      ? () => sentTwice(() => this.#checks.peek(call, limits))
+      : () => this.#checks.check(call, limits);
     return this.#orOnError(
       call,
-      async () => this.#remembered(cached, await this.#withBreaker(() => this.#checks.check(call, limits))),
+      async () => this.#remembered(cached, await this.#withBreaker(send)),
       (verdict) => verdict,
     );
   }

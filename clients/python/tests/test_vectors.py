@@ -330,7 +330,8 @@ class Runner:
         return {"descriptors": descriptors, "hits": step.get("hits")}
 
     def _check(self, step: dict[str, Any]) -> dict[str, Any]:
-        return read_decision(self._client.check(**self._arguments(step)))
+        dry_run = step.get("dry_run", False)
+        return read_decision(self._client.check(**self._arguments(step), dry_run=dry_run))
 
     def _peek(self, step: dict[str, Any]) -> dict[str, Any]:
         return read_decision(self._client.peek(**self._arguments(step)))

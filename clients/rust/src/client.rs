@@ -99,6 +99,11 @@ impl Client {
         let started = Instant::now();
         let check = check.into();
         let domain = self.inner.domain_of(&check)?;
+        if check.dry_run && self.inner.options.protocol == Protocol::Envoy {
+            return Err(Error::argument(
+                "the protocol envoy has no dry run; use tollgate",
+            ));
+        }
         let mut span = self.inner.telemetry.start("tollgate.check", &domain);
         let result = self.inner.check(&domain, &check, started).await;
         match result {
@@ -282,7 +287,11 @@ impl Inner {
             match self.options.protocol {
                 Protocol::Tollgate => {
                     let request = protocol::check_request(domain, check);
-                    let answer = self.send_check(request, deadline).await?;
+                    let answer = if check.dry_run {
+                        self.unary_twice(protocol::PEEK, request, deadline).await?
+                    } else {
+                        self.send_check(request, deadline).await?
+                    };
                     Ok(protocol::check_decision(answer)?)
                 }
                 Protocol::Envoy => {

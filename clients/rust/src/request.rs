@@ -45,6 +45,7 @@ pub struct Check {
     pub(crate) domain: Option<String>,
     pub(crate) descriptors: Vec<Descriptor>,
     pub(crate) hits: Option<u64>,
+    pub(crate) dry_run: bool,
 }
 
 impl Check {
@@ -70,9 +71,22 @@ impl Check {
         self
     }
 
+    /// Takes no hits, as a peek; default: off. It needs [`Protocol::Tollgate`](crate::Protocol), and
+    /// a peek ignores it.
+    #[must_use]
+    pub fn dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
+    }
+
     /// The descriptors.
     pub fn descriptors(&self) -> &[Descriptor] {
         &self.descriptors
+    }
+
+    /// Whether no hits are taken.
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
     }
 }
 

@@ -357,7 +357,10 @@ async fn run_step(
             assert_eq!(step["expect"]["ready"], ready, "ready");
             StepResult::Nothing
         }
-        "check" => decided(client.check(check(step)).await),
+        "check" => {
+            let dry_run = step["dry_run"].as_bool().unwrap_or_default();
+            decided(client.check(check(step).dry_run(dry_run)).await)
+        }
         "peek" => decided(client.peek(check(step)).await),
         "reserve" => match client.reserve(reserve(step)).await {
             Ok(reservation) => {

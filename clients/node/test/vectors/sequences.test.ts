@@ -20,6 +20,7 @@ interface Step {
   ms?: number;
   descriptors?: { entries: [string, string][]; hits?: number }[];
   hits?: number | number[];
+  dry_run?: boolean;
   repeat?: number;
   expires_ms?: number;
   on_expiry?: "charge" | "release";
@@ -160,7 +161,7 @@ class Sequence {
       case "ready":
         return { ready: await this.client.ready(step.ms) };
       case "check":
-        return this.client.check(descriptors, hits);
+        return this.client.check(descriptors, { ...hits, dryRun: step.dry_run ?? false });
       case "peek":
         return this.client.peek(descriptors, hits);
       case "reserve":

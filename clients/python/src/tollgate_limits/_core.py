@@ -78,17 +78,23 @@ class Core:
         self._telemetry = Telemetry(options.tracer_provider, options.meter_provider)
 
     def check(
-        self, descriptors: Iterable[DescriptorLike], hits: int | None, domain: str | None
+        self,
+        descriptors: Iterable[DescriptorLike],
+        hits: int | None,
+        domain: str | None,
+        dry_run: bool,
     ) -> Flow[Decision]:
-        """Takes hits. Without an answer, `on_error` decides."""
+        """Takes hits, except in a dry run. Without an answer, `on_error` decides."""
         began = time.perf_counter()
         call = self._call(descriptors, hits, domain)
+        if dry_run and self.options.protocol == "envoy":
+            raise ValueError("the protocol envoy has no dry run; use the protocol tollgate")
         with self._telemetry.span("check", call.domain) as span:
             key, by_descriptor = call.key(), call.hits_by_descriptor()
             decision = self.denials.get(key, by_descriptor, self._clock())
             if decision is None:
                 try:
-                    decision = yield from self._guarded(lambda: self._ask(call, peek=False))
+                    decision = yield from self._guarded(lambda: self._ask(call, peek=dry_run))
                 except NoAnswerError as error:
                     decision = self._without_answer(call, error)
                 else:

@@ -100,6 +100,7 @@ class Client:
         *,
         hits: int | None = None,
         domain: str | None = None,
+        dry_run: bool = False,
     ) -> Decision:
         """Takes hits from the limits of the descriptors, or refuses.
 
@@ -110,12 +111,13 @@ class Client:
             descriptors: What to limit, such as `[{"user": "ann"}]`.
             hits: 0 to `MAX_HITS`; default: 1.
             domain: Domain of the rules; default: the client's.
+            dry_run: Take no hits, as `peek`. It needs the protocol `tollgate`.
 
         Raises:
             ValueError, TypeError: An argument is wrong; no call was made.
             ClosedError: The client is closed.
         """
-        return self._run(self._core.check(descriptors, hits, domain))
+        return self._run(self._core.check(descriptors, hits, domain, dry_run))
 
     def peek(
         self,

@@ -12,9 +12,10 @@ import java.util.OptionalLong;
  * @param domain domain of the rules; empty: that of the client
  * @param descriptors descriptors, in their order
  * @param hits hits of each descriptor that has none of its own; empty: 1
+ * @param dryRun whether a check takes no hits, as a peek; it needs {@link Protocol#TOLLGATE}
  */
 public record CheckRequest(
-    Optional<String> domain, List<Descriptor> descriptors, OptionalLong hits) {
+    Optional<String> domain, List<Descriptor> descriptors, OptionalLong hits, boolean dryRun) {
   /**
    * Copies the descriptors.
    *
@@ -31,12 +32,17 @@ public record CheckRequest(
 
   /** Returns a check of one hit. */
   public static CheckRequest of(Descriptor... descriptors) {
-    return new CheckRequest(Optional.empty(), List.of(descriptors), OptionalLong.empty());
+    return new CheckRequest(Optional.empty(), List.of(descriptors), OptionalLong.empty(), false);
   }
 
   /** Returns a new builder. */
   public static Builder builder() {
     return new Builder();
+  }
+
+  /** Returns this check, as a dry run or not. */
+  public CheckRequest withDryRun(boolean dryRun) {
+    return new CheckRequest(domain, descriptors, hits, dryRun);
   }
 
   Long hitsOrNull() {
@@ -48,6 +54,7 @@ public record CheckRequest(
     private Optional<String> domain = Optional.empty();
     private final List<Descriptor> descriptors = new ArrayList<>();
     private OptionalLong hits = OptionalLong.empty();
+    private boolean dryRun;
 
     private Builder() {}
 
@@ -75,13 +82,19 @@ public record CheckRequest(
       return this;
     }
 
+    /** Sets whether no hits are taken, as by a peek. Default: false. */
+    public Builder dryRun(boolean dryRun) {
+      this.dryRun = dryRun;
+      return this;
+    }
+
     /**
      * Returns the request.
      *
      * @throws IllegalArgumentException if a value is out of its bounds
      */
     public CheckRequest build() {
-      return new CheckRequest(domain, descriptors, hits);
+      return new CheckRequest(domain, descriptors, hits, dryRun);
     }
   }
 }

@@ -91,6 +91,9 @@ public final class TollgateClient implements AutoCloseable {
   /** As {@link #check(CheckRequest)}. The future does not fail because of the service. */
   public CompletableFuture<Decision> checkAsync(CheckRequest request) {
     requireOpen();
+    if (request.dryRun() && protocol instanceof EnvoyProtocol) {
+      throw new IllegalArgumentException("protocol ENVOY has no dry run; use TOLLGATE");
+    }
     String domain = request.domain().orElse(defaultDomain);
     Timer timer = new Timer();
     Telemetry.Operation operation = telemetry.begin("check", domain);
@@ -104,7 +107,12 @@ public final class TollgateClient implements AutoCloseable {
         return CompletableFuture.completedFuture(decision);
       }
     }
-    CompletableFuture<Decision> answer = guarded(wait -> sendCheck(domain, request, wait));
+    CompletableFuture<Decision> answer =
+        guarded(
+            wait ->
+                request.dryRun()
+                    ? send(protocol.peek(domain, request), true, wait)
+                    : sendCheck(domain, request, wait));
     return follow(
         answer,
         operation,

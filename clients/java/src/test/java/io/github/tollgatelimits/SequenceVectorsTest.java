@@ -374,7 +374,7 @@ class SequenceVectorsTest {
     if (step.has("hits")) {
       request.hits(step.path("hits").asLong());
     }
-    return request.build();
+    return request.dryRun(step.path("dry_run").asBoolean()).build();
   }
 
   private static ReserveRequest reserveRequest(JsonNode step) {
