@@ -3,6 +3,7 @@ module github.com/tollgate-limits/tollgate-go
 go 1.26.0
 
 require (
+	github.com/felixge/httpsnoop v1.0.4
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/sdk v1.47.0

@@ -54,7 +54,7 @@ type Limiter struct {
 // without a check. New returns an error that is [tollgate.ErrInvalidArgument] if an argument can
 // never be right.
 func New(checker Checker, descriptors []Descriptor, opts ...Option) (*Limiter, error) {
-	o := options{headers: []string{answer.RateLimit}}
+	o := options{count: answer.CountAll, headers: []string{answer.RateLimit}}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -80,7 +80,7 @@ func (l *Limiter) Unary() grpc.UnaryServerInterceptor {
 	return func(
 		ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 	) (any, error) {
-		headers, trailers, err := l.check(Call{Context: ctx, FullMethod: info.FullMethod})
+		headers, trailers, end, err := l.check(Call{Context: ctx, FullMethod: info.FullMethod})
 		if len(trailers) > 0 {
 			_ = grpc.SetTrailer(ctx, trailers)
 		}
@@ -90,7 +90,11 @@ func (l *Limiter) Unary() grpc.UnaryServerInterceptor {
 		if len(headers) > 0 {
 			_ = grpc.SetHeader(ctx, headers)
 		}
-		return handler(ctx, req)
+		failed := true
+		defer func() { end(failed) }()
+		response, err := handler(ctx, req)
+		failed = err != nil
+		return response, err
 	}
 }
 
@@ -100,7 +104,7 @@ func (l *Limiter) Stream() grpc.StreamServerInterceptor {
 	return func(
 		srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 	) error {
-		headers, trailers, err := l.check(Call{Context: stream.Context(), FullMethod: info.FullMethod})
+		headers, trailers, end, err := l.check(Call{Context: stream.Context(), FullMethod: info.FullMethod})
 		if len(trailers) > 0 {
 			stream.SetTrailer(trailers)
 		}
@@ -110,17 +114,24 @@ func (l *Limiter) Stream() grpc.StreamServerInterceptor {
 		if len(headers) > 0 {
 			_ = stream.SetHeader(headers)
 		}
-		return handler(srv, stream)
+		failed := true
+		defer func() { end(failed) }()
+		err = handler(srv, stream)
+		failed = err != nil
+		return err
 	}
 }
 
-// check returns the metadata of an allowed call, or the trailers and the error of a refused one.
-func (l *Limiter) check(call Call) (headers, trailers metadata.MD, err error) {
+// check returns the metadata of an allowed call and a function that ends it, or the trailers and the
+// error of a refused one.
+func (l *Limiter) check(call Call) (headers, trailers metadata.MD, end func(failed bool), err error) {
 	descriptors := l.descriptorsOf(call)
 	if len(descriptors) == 0 {
-		return nil, nil, nil
+		return nil, nil, func(bool) {}, nil
 	}
-	request := tollgate.CheckRequest{Descriptors: descriptors}
+	request := tollgate.CheckRequest{
+		Descriptors: descriptors, DryRun: l.options.count != answer.CountAll,
+	}
 	if l.options.hits != nil {
 		hits := l.options.hits(call)
 		request.Hits = &hits
@@ -128,25 +139,28 @@ func (l *Limiter) check(call Call) (headers, trailers metadata.MD, err error) {
 	decision, err := l.checker.Check(call.Context, request)
 	if err != nil {
 		if call.Context.Err() != nil {
-			return nil, nil, status.FromContextError(call.Context.Err()).Err()
+			return nil, nil, nil, status.FromContextError(call.Context.Err()).Err()
 		}
 		if errors.Is(err, tollgate.ErrInvalidArgument) {
-			return nil, nil, status.Error(codes.Internal, "the arguments of the rate limit check are invalid")
+			return nil, nil, nil, status.Error(codes.Internal, "the arguments of the rate limit check are invalid")
 		}
-		return nil, nil, status.Error(codes.Internal, "the rate limit check failed")
+		return nil, nil, nil, status.Error(codes.Internal, "the rate limit check failed")
 	}
 	l.report(call, decision)
+	end = func(failed bool) {
+		answer.TakeHits(call.Context, l.checker.Check, request, &decision, l.options.count, failed)
+	}
 	if l.options.shadow {
-		return nil, nil, nil
+		return nil, nil, end, nil
 	}
 	fields := metadata.MD{}
 	for _, field := range answer.Headers(&decision, l.options.headers) {
 		fields.Set(field.Name, field.Value)
 	}
 	if decision.Allowed {
-		return fields, nil, nil
+		return fields, nil, end, nil
 	}
-	return nil, fields, refusal(&decision)
+	return nil, fields, nil, refusal(&decision)
 }
 
 func (l *Limiter) descriptorsOf(call Call) []tollgate.Descriptor {

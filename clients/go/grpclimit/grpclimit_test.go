@@ -32,6 +32,29 @@ func start(
 	t *testing.T, descriptor grpclimit.Descriptor, options ...grpclimit.Option,
 ) grpc_health_v1.HealthClient {
 	t.Helper()
+	client, _ := startCounted(t, descriptor, options...)
+	return client
+}
+
+// hitsTaken checks by a client, and reports each check that takes hits.
+type hitsTaken struct {
+	*tollgate.Client
+	done chan tollgate.Decision
+}
+
+func (h hitsTaken) Check(ctx context.Context, request tollgate.CheckRequest) (tollgate.Decision, error) {
+	decision, err := h.Client.Check(ctx, request)
+	if !request.DryRun {
+		h.done <- decision
+	}
+	return decision, err
+}
+
+// startCounted is start, with a channel of the decisions that took hits.
+func startCounted(
+	t *testing.T, descriptor grpclimit.Descriptor, options ...grpclimit.Option,
+) (grpc_health_v1.HealthClient, <-chan tollgate.Decision) {
+	t.Helper()
 	server := testkit.StartTollgate(t, rules)
 	client, err := tollgate.New("edge", tollgate.WithAddresses(server.GRPC),
 		tollgate.WithDeadline(10*time.Second))
@@ -39,7 +62,8 @@ func start(
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	limiter, err := grpclimit.New(client, []grpclimit.Descriptor{descriptor}, options...)
+	checker := hitsTaken{client, make(chan tollgate.Decision, 100)}
+	limiter, err := grpclimit.New(checker, []grpclimit.Descriptor{descriptor}, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +81,39 @@ func start(
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return grpc_health_v1.NewHealthClient(conn)
+	return grpc_health_v1.NewHealthClient(conn), checker.done
+}
+
+func TestOnlyFailedOrSuccessfulCallsAreCounted(t *testing.T) {
+	good, bad := &grpc_health_v1.HealthCheckRequest{}, &grpc_health_v1.HealthCheckRequest{Service: "unknown"}
+	for _, c := range []struct {
+		count         grpclimit.Count
+		counted, free *grpc_health_v1.HealthCheckRequest
+	}{
+		{grpclimit.CountFailed, bad, good},
+		{grpclimit.CountSuccessful, good, bad},
+	} {
+		descriptor := grpclimit.Descriptor{grpclimit.RemoteAddress("remote_address")}
+		client, taken := startCounted(t, descriptor, grpclimit.WithCount(c.count))
+		verdict := func(request *grpc_health_v1.HealthCheckRequest) codes.Code {
+			_, err := client.Check(context.Background(), request)
+			return status.Code(err)
+		}
+		want := map[*grpc_health_v1.HealthCheckRequest]codes.Code{good: codes.OK, bad: codes.NotFound}
+		for i := range 5 {
+			for _, request := range []*grpc_health_v1.HealthCheckRequest{c.free, c.counted} {
+				if got := verdict(request); got != want[request] {
+					t.Errorf("%s: %s, want %s", c.count, got, want[request])
+				}
+			}
+			if decision := <-taken; *decision.Remaining != uint64(4-i) {
+				t.Errorf("%s: hit %d: %d remain", c.count, i, *decision.Remaining)
+			}
+		}
+		if got := verdict(c.free); got != codes.ResourceExhausted {
+			t.Errorf("%s: %s, want ResourceExhausted", c.count, got)
+		}
+	}
 }
 
 func verify(t *testing.T, i int, header, trailer metadata.MD, err error) {

@@ -19,12 +19,25 @@ const (
 	Policy HeaderStyle = answer.Policy
 )
 
+// Count says which calls take hits.
+type Count string
+
+const (
+	// CountAll counts every call, before it is answered.
+	CountAll Count = answer.CountAll
+	// CountFailed counts calls that failed, after they were answered.
+	CountFailed Count = answer.CountFailed
+	// CountSuccessful counts calls that did not fail, after they were answered.
+	CountSuccessful Count = answer.CountSuccessful
+)
+
 type options struct {
 	hits           func(Call) int64
 	trustedProxies []string
 	skipPaths      []string
 	skip           func(Call) bool
 	shadow         bool
+	count          string
 	headers        []string
 	onDecision     func(Call, tollgate.Decision)
 }
@@ -64,6 +77,12 @@ func WithShadow(shadow bool) Option {
 	return func(o *options) { o.shadow = shadow }
 }
 
+// WithCount sets which calls take hits. With [CountFailed] and [CountSuccessful] a call is checked by a
+// dry run, and takes hits once it has ended: it failed with any status but OK. Default: [CountAll].
+func WithCount(count Count) Option {
+	return func(o *options) { o.count = string(count) }
+}
+
 // WithHeaders sets the styles of metadata; no styles: no metadata.
 // Default: [RateLimit].
 func WithHeaders(styles ...HeaderStyle) Option {
@@ -82,6 +101,9 @@ func WithOnDecision(onDecision func(Call, tollgate.Decision)) Option {
 }
 
 func (o *options) validate() error {
+	if err := answer.ValidateCount(o.count); err != nil {
+		return err
+	}
 	for _, style := range o.headers {
 		if style != answer.RateLimit && style != answer.XRateLimit && style != answer.Policy {
 			return fmt.Errorf("%w: header style %q; use RateLimit, XRateLimit or Policy",

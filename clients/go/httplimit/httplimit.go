@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/felixge/httpsnoop"
 	tollgate "github.com/tollgate-limits/tollgate-go"
 	"github.com/tollgate-limits/tollgate-go/internal/answer"
 	"github.com/tollgate-limits/tollgate-go/internal/request"
@@ -65,7 +66,9 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		check := tollgate.CheckRequest{Descriptors: descriptors}
+		check := tollgate.CheckRequest{
+			Descriptors: descriptors, DryRun: l.options.count != answer.CountAll,
+		}
 		if l.options.hits != nil {
 			hits := l.options.hits(r)
 			check.Hits = &hits
@@ -81,9 +84,24 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 			return
 		}
 		l.report(r, decision)
-		if l.answer(w, &decision) {
-			next.ServeHTTP(w, r)
+		if !l.options.shadow {
+			for _, field := range answer.Headers(&decision, l.options.headers) {
+				w.Header().Set(field.Name, field.Value)
+			}
+			if !decision.Allowed {
+				l.options.refuse(w, &decision)
+				return
+			}
 		}
+		if !check.DryRun {
+			next.ServeHTTP(w, r)
+			return
+		}
+		failed := true
+		defer func() {
+			answer.TakeHits(r.Context(), l.checker.Check, check, &decision, l.options.count, failed)
+		}()
+		failed = httpsnoop.CaptureMetrics(next, w, r).Code >= http.StatusBadRequest
 	})
 }
 
@@ -115,31 +133,39 @@ func viewOf(r *http.Request) request.View {
 	}
 }
 
-// answer writes the headers of a decision, and the answer to a refused request. It returns whether
-// the request passes.
-func (l *Limiter) answer(w http.ResponseWriter, decision *tollgate.Decision) bool {
-	if l.options.shadow {
-		return true
+// WriteRefusal writes the answer to a request that a decision refuses, as a [Limiter] with these
+// options does: status, Retry-After, rate limit headers and body. It is for handlers that call
+// [tollgate.Client.Check] themselves. Of an allowed decision it writes nothing. It returns an error
+// that is [tollgate.ErrInvalidArgument] if an option can never be right.
+func WriteRefusal(w http.ResponseWriter, decision tollgate.Decision, opts ...Option) error {
+	o := defaultOptions()
+	for _, opt := range opts {
+		opt(&o)
 	}
+	if err := o.validate(); err != nil || decision.Allowed {
+		return err
+	}
+	for _, field := range answer.Headers(&decision, o.headers) {
+		w.Header().Set(field.Name, field.Value)
+	}
+	o.refuse(w, &decision)
+	return nil
+}
+
+// refuse writes the answer to a refused request, but for the rate limit headers.
+func (o *options) refuse(w http.ResponseWriter, decision *tollgate.Decision) {
 	header := w.Header()
-	for _, field := range answer.Headers(decision, l.options.headers) {
-		header.Set(field.Name, field.Value)
-	}
-	if decision.Allowed {
-		return true
-	}
 	if wait := answer.RetryAfter(decision); wait != "" {
 		header.Set("Retry-After", wait)
 	}
-	status, body, contentType := l.options.status, l.options.body, l.options.contentType
+	status, body, contentType := o.status, o.body, o.contentType
 	if answer.IsUnavailable(decision) {
-		status, body, contentType = l.options.errorStatus, unavailableBody, plainText
+		status, body, contentType = o.errorStatus, unavailableBody, plainText
 	}
 	header.Set("Content-Type", contentType)
 	header.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(body))
-	return false
 }
 
 // report calls the function of the option on decision. A panic of it does not fail the request.

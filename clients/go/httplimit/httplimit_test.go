@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -123,6 +124,7 @@ func TestArgumentsThatCanNeverBeRight(t *testing.T) {
 		"status":        httplimit.WithStatus(99),
 		"error status":  httplimit.WithErrorStatus(1000),
 		"headers":       httplimit.WithHeaders("unknown"),
+		"count":         httplimit.WithCount("most"),
 	} {
 		if _, err := httplimit.New(nil, nil, option); !errors.Is(err, tollgate.ErrInvalidArgument) {
 			t.Errorf("%s: %v, want ErrInvalidArgument", name, err)
@@ -131,5 +133,103 @@ func TestArgumentsThatCanNeverBeRight(t *testing.T) {
 	empty := []httplimit.Descriptor{{httplimit.Entry{}}}
 	if _, err := httplimit.New(nil, empty); !errors.Is(err, tollgate.ErrInvalidArgument) {
 		t.Errorf("an empty entry: %v, want ErrInvalidArgument", err)
+	}
+}
+
+// hitsTaken checks by a client, and reports each check that takes hits.
+type hitsTaken struct {
+	*tollgate.Client
+	done chan tollgate.Decision
+}
+
+func (h hitsTaken) Check(ctx context.Context, request tollgate.CheckRequest) (tollgate.Decision, error) {
+	decision, err := h.Client.Check(ctx, request)
+	if !request.DryRun {
+		h.done <- decision
+	}
+	return decision, err
+}
+
+func TestOnlyFailedOrSuccessfulRequestsAreCounted(t *testing.T) {
+	handler := http.NewServeMux()
+	handler.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	handler.Handle("/missing", http.NotFoundHandler())
+	handler.HandleFunc("/broken", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	for _, c := range []struct {
+		count         httplimit.Count
+		counted, free []string
+	}{
+		{httplimit.CountFailed, []string{"/missing", "/broken"}, []string{"/"}},
+		{httplimit.CountSuccessful, []string{"/"}, []string{"/missing", "/broken"}},
+	} {
+		server := testkit.StartTollgate(t, rules)
+		client, err := tollgate.New("edge", tollgate.WithAddresses(server.GRPC),
+			tollgate.WithDeadline(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		checker := hitsTaken{client, make(chan tollgate.Decision, 1)}
+		limiter, err := httplimit.New(checker,
+			[]httplimit.Descriptor{{httplimit.RemoteAddress("remote_address")}}, httplimit.WithCount(c.count))
+		if err != nil {
+			t.Fatal(err)
+		}
+		web := httptest.NewServer(limiter.Handler(handler))
+		defer web.Close()
+		status := func(path string) int {
+			response, err := http.Get(web.URL + path)
+			if err != nil { // the handler panicked
+				return 0
+			}
+			_ = response.Body.Close()
+			return response.StatusCode
+		}
+		want := map[string]int{"/": 200, "/missing": 404, "/broken": 0}
+		for i := range 5 {
+			for _, path := range c.free {
+				if got := status(path); got != want[path] {
+					t.Errorf("%s: %s: %d, want %d", c.count, path, got, want[path])
+				}
+			}
+			path := c.counted[i%len(c.counted)]
+			if got := status(path); got != want[path] {
+				t.Errorf("%s: %s: %d, want %d", c.count, path, got, want[path])
+			}
+			if decision := <-checker.done; *decision.Remaining != uint64(4-i) {
+				t.Errorf("%s: hit %d: %d remain", c.count, i, *decision.Remaining)
+			}
+		}
+		for path := range want {
+			if got := status(path); got != 429 {
+				t.Errorf("%s: %s: %d, want 429", c.count, path, got)
+			}
+		}
+	}
+}
+
+func TestAHandlerWritesTheRefusal(t *testing.T) {
+	wait, reset := 1500*time.Millisecond, time.Minute
+	refused := tollgate.Decision{
+		Source: tollgate.SourceServer, RetryAfter: &wait,
+		Limits: []tollgate.Limit{{RequestsPerUnit: 5, Reset: &reset, RetryAfter: &wait}},
+	}
+	written := httptest.NewRecorder()
+	err := httplimit.WriteRefusal(written, refused, httplimit.WithHeaders(httplimit.XRateLimit),
+		httplimit.WithBody("slow down"))
+	header := written.Header()
+	if err != nil || written.Code != 429 || written.Body.String() != "slow down" ||
+		header.Get("Retry-After") != "2" || header.Get("X-RateLimit-Limit") != "5" ||
+		header.Get("RateLimit-Limit") != "" {
+		t.Errorf("%v: %d %q %v", err, written.Code, written.Body, header)
+	}
+	written = httptest.NewRecorder()
+	if err := httplimit.WriteRefusal(written, tollgate.Decision{Allowed: true}); err != nil ||
+		written.Body.Len() > 0 || len(written.Header()) > 0 {
+		t.Errorf("allowed: %v, %q %v", err, written.Body, written.Header())
+	}
+	err = httplimit.WriteRefusal(written, refused, httplimit.WithStatus(99))
+	if !errors.Is(err, tollgate.ErrInvalidArgument) {
+		t.Errorf("status 99: %v, want ErrInvalidArgument", err)
 	}
 }

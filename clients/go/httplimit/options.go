@@ -20,6 +20,18 @@ const (
 	Policy HeaderStyle = answer.Policy
 )
 
+// Count says which requests take hits.
+type Count string
+
+const (
+	// CountAll counts every request, before it is answered.
+	CountAll Count = answer.CountAll
+	// CountFailed counts requests that failed, after they were answered.
+	CountFailed Count = answer.CountFailed
+	// CountSuccessful counts requests that did not fail, after they were answered.
+	CountSuccessful Count = answer.CountSuccessful
+)
+
 const (
 	plainText       = "text/plain; charset=utf-8"
 	refusedBody     = "Too Many Requests"
@@ -32,6 +44,7 @@ type options struct {
 	skipPaths      []string
 	skip           func(*http.Request) bool
 	shadow         bool
+	count          string
 	headers        []string
 	status         int
 	body           string
@@ -45,6 +58,7 @@ type Option func(*options)
 
 func defaultOptions() options {
 	return options{
+		count:       answer.CountAll,
 		headers:     []string{answer.RateLimit},
 		status:      http.StatusTooManyRequests,
 		body:        refusedBody,
@@ -83,6 +97,13 @@ func WithSkip(skip func(*http.Request) bool) Option {
 // WithShadow makes the check, and lets every request pass, without headers. Default: off.
 func WithShadow(shadow bool) Option {
 	return func(o *options) { o.shadow = shadow }
+}
+
+// WithCount sets which requests take hits. With [CountFailed] and [CountSuccessful] a request is
+// checked by a dry run, and takes hits once its status is known: it failed with 400 or more, or with a
+// panic. Default: [CountAll].
+func WithCount(count Count) Option {
+	return func(o *options) { o.count = string(count) }
 }
 
 // WithHeaders sets the styles of headers; no styles: no headers but Retry-After.
@@ -124,6 +145,9 @@ func WithOnDecision(onDecision func(*http.Request, tollgate.Decision)) Option {
 }
 
 func (o *options) validate() error {
+	if err := answer.ValidateCount(o.count); err != nil {
+		return err
+	}
 	for _, status := range []int{o.status, o.errorStatus} {
 		if status < 200 || status > 599 {
 			return fmt.Errorf("%w: status %d; use 200 to 599", tollgate.ErrInvalidArgument, status)

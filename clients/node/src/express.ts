@@ -4,7 +4,7 @@ import type { NextFunction, Request, RequestHandler, Response } from "express";
 
 import { type HttpAnswer, httpAnswer } from "./middleware/answer.js";
 import { Limiter } from "./middleware/limiter.js";
-import { nodeRequestView } from "./middleware/node_request.js";
+import { nodeRequestView, whenAnswered } from "./middleware/node_request.js";
 import type { LimitOptions } from "./middleware/options.js";
 
 /**
@@ -15,8 +15,12 @@ import type { LimitOptions } from "./middleware/options.js";
 export function tollgate(options: LimitOptions<Request>): RequestHandler {
   const limiter = new Limiter(options);
   return (request: Request, response: Response, next: NextFunction): void => {
-    limiter.check(nodeRequestView(request, request.originalUrl), request).then((decision) => {
-      if (decision === undefined || !answer(response, httpAnswer(decision, options))) next();
+    limiter.check(nodeRequestView(request, request.originalUrl), request).then((checked) => {
+      if (checked !== undefined) {
+        if (answer(response, httpAnswer(checked.decision, options))) return;
+        whenAnswered(response, checked.ended);
+      }
+      next();
     }, next);
   };
 }

@@ -4,7 +4,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 
 import { httpAnswer } from "./middleware/answer.js";
 import { Limiter } from "./middleware/limiter.js";
-import { nodeRequestView } from "./middleware/node_request.js";
+import { nodeRequestView, whenAnswered } from "./middleware/node_request.js";
 import type { LimitOptions } from "./middleware/options.js";
 
 /** Options of a route: those of the plugin that differ, or `false` for no limit. */
@@ -57,11 +57,14 @@ export function tollgateHook(
 ): (request: FastifyRequest, reply: FastifyReply) => Promise<void> {
   const limiter = new Limiter(options);
   return async (request, reply) => {
-    const decision = await limiter.check(nodeRequestView(request.raw, request.originalUrl), request);
-    if (decision === undefined) return;
-    const { headers, refusal } = httpAnswer(decision, options);
+    const checked = await limiter.check(nodeRequestView(request.raw, request.originalUrl), request);
+    if (checked === undefined) return;
+    const { headers, refusal } = httpAnswer(checked.decision, options);
     for (const [name, value] of headers) reply.header(name, value);
-    if (refusal === undefined) return;
+    if (refusal === undefined) {
+      whenAnswered(reply.raw, checked.ended);
+      return;
+    }
     await reply.code(refusal.status).header("content-type", refusal.contentType).send(refusal.body);
   };
 }

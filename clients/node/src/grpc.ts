@@ -15,7 +15,7 @@ import { durationOf } from "./duration.js";
 import { Any } from "./gen/google/protobuf/any.js";
 import { Duration } from "./gen/google/protobuf/duration.js";
 import { type GrpcAnswer, grpcAnswer } from "./middleware/answer.js";
-import { Limiter, type RequestView } from "./middleware/limiter.js";
+import { type Checked, Limiter, type RequestView } from "./middleware/limiter.js";
 import type { LimitOptions } from "./middleware/options.js";
 
 /** A call, as functions in the options see it. */
@@ -41,10 +41,14 @@ export function tollgate(options: GrpcLimitOptions): ServerInterceptor {
   const limiter = new Limiter(options);
   return (method, call) => {
     let allowed: GrpcAnswer["metadata"] = [];
+    let ended: Checked["ended"] = () => undefined;
     const check = async (metadata: Metadata): Promise<GrpcAnswer | undefined> => {
       const limited = { path: method.path, metadata, peer: call.getPeer() };
-      const decision = await limiter.check(viewOf(limited), limited);
-      return decision && grpcAnswer(decision, options);
+      const checked = await limiter.check(viewOf(limited), limited);
+      if (checked === undefined) return undefined;
+      const answer = grpcAnswer(checked.decision, options);
+      if (answer.refusal === undefined) ended = checked.ended;
+      return answer;
     };
     const listener = new ServerListenerBuilder()
       .withOnReceiveMetadata((metadata, next) => {
@@ -71,6 +75,10 @@ export function tollgate(options: GrpcLimitOptions): ServerInterceptor {
       .withSendMetadata((metadata, next) => {
         for (const [name, value] of allowed) metadata.set(name, value);
         next(metadata);
+      })
+      .withSendStatus((sent, next) => {
+        ended(sent.code !== status.OK);
+        next(sent);
       })
       .build();
     return new ServerInterceptingCall(call, responder);

@@ -1,7 +1,7 @@
 // Middleware with its frameworks on real sockets, and a real tollgate.
 
 import assert from "node:assert/strict";
-import { once } from "node:events";
+import { EventEmitter, once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { after, before, test } from "node:test";
 
@@ -16,12 +16,19 @@ import {
   status,
 } from "@grpc/grpc-js";
 import express from "express";
-import fastify from "fastify";
+import fastify, { type FastifyReply, type FastifyRequest } from "fastify";
 
 import { tollgate as expressLimit } from "../src/express.js";
 import { tollgate as fastifyLimit, tollgateHook } from "../src/fastify.js";
 import { type GrpcLimitOptions, tollgate as grpcLimit } from "../src/grpc.js";
-import { Client, type Decision, type LimitOptions } from "../src/index.js";
+import {
+  type CheckOptions,
+  Client,
+  type Decision,
+  type DescriptorLike,
+  httpRefusal,
+  type LimitOptions,
+} from "../src/index.js";
 import { Tollgate } from "./support/tollgate.js";
 
 let tollgate: Tollgate;
@@ -41,6 +48,34 @@ interface Site {
   close: () => Promise<void>;
 }
 
+/** Options of the handlers that write a refusal themselves. */
+const REFUSAL = { headers: ["x-ratelimit"], body: "slow down" } as const;
+
+/** A client that reports what its checks took. */
+class CountingClient extends Client {
+  readonly taken: Decision[] = [];
+  readonly #taken = new EventEmitter();
+
+  constructor() {
+    super({ addresses: tollgate.address, domain: "tests", deadlineMs: 10_000, denialCacheEntries: 0 });
+  }
+
+  override async check(descriptors: readonly DescriptorLike[], options: CheckOptions = {}): Promise<Decision> {
+    const decision = await super.check(descriptors, options);
+    if (!options.dryRun) {
+      this.taken.push(decision);
+      this.#taken.emit("taken");
+    }
+    return decision;
+  }
+
+  /** Waits until so many checks took hits. Returns what the last of them left. */
+  async left(count: number): Promise<number | undefined> {
+    while (this.taken.length < count) await once(this.#taken, "taken");
+    return this.taken.at(-1)?.remaining;
+  }
+}
+
 /** Options for the requests of any framework. */
 type Options = Omit<LimitOptions<{ method: string }>, "client">;
 
@@ -50,8 +85,13 @@ const serveExpress: Serve = async (options, by = client) => {
   const app: express.Express = express();
   const api = express.Router();
   api.use(expressLimit({ client: by, ...options }));
-  api.get("/hello", (_request, response) => {
-    response.send("hello");
+  api.get("/hello", (request, response) => {
+    response.status(Number(request.query.status ?? 200)).send("hello");
+  });
+  api.get("/handler", async (_request, response) => {
+    const refusal = httpRefusal(await by.check([{ route: "handler" }], { hits: 6 }), REFUSAL);
+    assert.ok(refusal);
+    response.status(refusal.status).set(refusal.headers).send(refusal.body);
   });
   app.use("/api", api);
   app.use((error: Error, _request: express.Request, response: express.Response, next: express.NextFunction) => {
@@ -74,15 +114,25 @@ const serveExpress: Serve = async (options, by = client) => {
 const serveFastify: Serve = async (options, by = client) => {
   const app = fastify();
   await app.register(fastifyLimit, { client: by, ...options });
-  app.get("/api/hello", () => "hello");
+  app.get("/api/hello", hello);
+  app.get("/api/handler", async (_request, reply) => {
+    const refusal = httpRefusal(await by.check([{ route: "handler" }], { hits: 6 }), REFUSAL);
+    assert.ok(refusal);
+    return reply.code(refusal.status).headers(refusal.headers).send(refusal.body);
+  });
   const url = await app.listen({ host: "127.0.0.1", port: 0 });
   return { url: `${url}/api/hello`, close: () => app.close() };
+};
+
+const hello = (request: FastifyRequest, reply: FastifyReply): string => {
+  reply.code(Number((request.query as { status?: string }).status ?? 200));
+  return "hello";
 };
 
 const serveFastifyHook: Serve = async (options, by = client) => {
   const app = fastify();
   const onRequest = tollgateHook({ client: by, ...options });
-  app.get("/api/hello", { onRequest }, () => "hello");
+  app.get("/api/hello", { onRequest }, hello);
   const url = await app.listen({ host: "127.0.0.1", port: 0 });
   return { url: `${url}/api/hello`, close: () => app.close() };
 };
@@ -177,6 +227,23 @@ for (const [framework, serve] of Object.entries({ serveExpress, serveFastify, se
     await site.close();
   });
 
+  for (const count of ["failed", "successful"] as const) {
+    test(`${framework}: only ${count} requests are counted`, async () => {
+      using by = new CountingClient();
+      const site = await serve({ descriptors: [{ route: `${framework} ${count}` }], count }, by);
+      const [counted, free] = count === "failed" ? [404, 200] : [200, 404];
+      const get = async (code: number): Promise<number> => (await fetch(`${site.url}?status=${String(code)}`)).status;
+      for (let left = 4; left >= 0; left -= 1) {
+        assert.equal(await get(free), free);
+        assert.equal(await get(counted), counted);
+        assert.equal(await by.left(5 - left), left);
+      }
+      assert.equal(await get(free), 429);
+      assert.equal(by.taken.length, 5);
+      await site.close();
+    });
+  }
+
   test(`${framework}: skipped and shadowed requests pass`, async () => {
     const descriptors = [[{ key: "route", value: `${framework} skipped` }]];
     const skipped = await serve({ descriptors, skipPaths: ["/api/{name}"] });
@@ -235,8 +302,9 @@ async function serveGrpc(
   server.addService(
     { unary: UNARY, stream: STREAM },
     {
-      unary: (call: { request: Buffer }, respond: (error: null, answer: Buffer) => void) => {
-        respond(null, call.request);
+      unary: (call: { request: Buffer }, respond: (error: object | null, answer?: Buffer) => void) => {
+        if (call.request.toString() === "fail") respond({ code: status.NOT_FOUND });
+        else respond(null, call.request);
       },
       stream: (call: NodeJS.ReadWriteStream) => {
         call.on("data", (message: Buffer) => call.write(message));
@@ -260,7 +328,7 @@ async function serveGrpc(
   };
 }
 
-function callUnary(stub: GrpcClient, metadata = new Metadata()): Promise<Ended> {
+function callUnary(stub: GrpcClient, metadata = new Metadata(), text = "hello"): Promise<Ended> {
   return new Promise((resolve) => {
     let initial: Metadata | undefined;
     let trailers = new Metadata();
@@ -268,7 +336,7 @@ function callUnary(stub: GrpcClient, metadata = new Metadata()): Promise<Ended> 
       UNARY.path,
       bytes,
       bytes,
-      Buffer.from("hello"),
+      Buffer.from(text),
       metadata,
       (error: ServiceError | null, answer) => {
         const answers = answer === undefined ? [] : [answer.toString()];
@@ -294,6 +362,43 @@ function callStream(stub: GrpcClient): Promise<Ended> {
     });
     for (const word of ["a", "b", "c"]) call.write(Buffer.from(word));
     call.end();
+  });
+}
+
+for (const [framework, serve] of Object.entries({ serveExpress, serveFastify })) {
+  test(`${framework}: a handler writes the refusal`, async () => {
+    const site = await serve({ descriptors: [] });
+    const refused = await fetch(site.url.replace("hello", "handler"));
+    assert.equal(refused.status, 429);
+    assert.equal(await refused.text(), "slow down");
+    assert.equal(refused.headers.get("x-ratelimit-limit"), "5");
+    assert.equal(refused.headers.get("content-type"), "text/plain; charset=utf-8");
+    await site.close();
+  });
+}
+
+test("a wrong count, and a wrong option of a refusal, are refused", async () => {
+  const count = "most" as "all";
+  assert.throws(() => expressLimit({ client, descriptors: [], count }), TypeError);
+  const decision = await client.check([{ route: "allowed" }]);
+  assert.equal(httpRefusal(decision), undefined);
+  assert.throws(() => httpRefusal(decision, { stauts: 403 } as object), TypeError);
+});
+
+for (const count of ["failed", "successful"] as const) {
+  test(`grpc: only ${count} calls are counted`, async () => {
+    using by = new CountingClient();
+    const { stub, stop } = await serveGrpc({ descriptors: [{ route: `grpc ${count}` }], count }, by);
+    const good = async (): Promise<status> => (await callUnary(stub)).code;
+    const bad = async (): Promise<status> => (await callUnary(stub, new Metadata(), "fail")).code;
+    const [counted, free] = count === "failed" ? [bad, good] : [good, bad];
+    for (let left = 4; left >= 0; left -= 1) {
+      assert.notEqual(await free(), status.RESOURCE_EXHAUSTED);
+      assert.notEqual(await counted(), status.RESOURCE_EXHAUSTED);
+      assert.equal(await by.left(5 - left), left);
+    }
+    assert.equal(await free(), status.RESOURCE_EXHAUSTED);
+    stop();
   });
 }
 

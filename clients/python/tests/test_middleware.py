@@ -7,7 +7,8 @@ import http.client
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import fastapi
@@ -22,7 +23,7 @@ import werkzeug.serving
 from google.rpc import error_details_pb2, status_pb2
 
 from tests.service import Tollgate, wait_for
-from tollgate_limits import Client, Decision, aio
+from tollgate_limits import Client, Decision, aio, http_refusal
 from tollgate_limits.asgi import TollgateMiddleware as AsgiMiddleware
 from tollgate_limits.descriptors import (
     Function,
@@ -38,6 +39,7 @@ from tollgate_limits.wsgi import TollgateMiddleware as WsgiMiddleware
 
 FRAMEWORKS = ["asgi", "wsgi"]
 BY_ADDRESS = [[RemoteAddress("remote_address")]]
+NOTHING: Any = None
 
 
 @contextmanager
@@ -67,6 +69,21 @@ def asgi_server(address: str, client_options: dict[str, Any], **options: Any) ->
     client = aio.Client(address, domain="edge", deadline=5, **client_options)
     app = fastapi.FastAPI(lifespan=lifespan)
     app.add_middleware(AsgiMiddleware, client=client, **options)
+
+    @app.get("/missing")
+    async def missing() -> str:
+        raise fastapi.HTTPException(404)
+
+    @app.get("/broken")
+    async def broken() -> str:
+        raise RuntimeError("this failure is part of the test")
+
+    @app.get("/handler")
+    async def handler() -> fastapi.Response:
+        decision = await client.check([{"remote_address": "handler"}], hits=6)
+        refusal = http_refusal(decision, headers=["x-ratelimit"], body="slow down")
+        assert refusal is not None
+        return fastapi.Response(refusal.body, refusal.status, dict(refusal.headers))
 
     @app.get("/{rest:path}", response_class=fastapi.responses.PlainTextResponse)
     async def hello(rest: str) -> str:
@@ -122,6 +139,21 @@ def fastapi_server(address: str, client_options: dict[str, Any], **options: Any)
 def wsgi_server(address: str, client_options: dict[str, Any], **options: Any) -> Iterator[int]:
     """Flask on Werkzeug's server. The value is its port."""
     app = flask.Flask("test")
+
+    @app.get("/missing")
+    def missing() -> str:
+        flask.abort(404)
+
+    @app.get("/broken")
+    def broken() -> str:
+        raise RuntimeError("this failure is part of the test")
+
+    @app.get("/handler")
+    def handler() -> flask.Response:
+        decision = client.check([{"remote_address": "handler"}], hits=6)
+        refusal = http_refusal(decision, headers=["x-ratelimit"], body="slow down")
+        assert refusal is not None
+        return flask.Response(refusal.body, refusal.status, refusal.headers)
 
     @app.get("/<path:rest>")
     @app.get("/")
@@ -183,6 +215,62 @@ def test_the_sixth_request_is_refused(tollgate: Tollgate, framework: str) -> Non
         status, headers, body = get(method="HEAD")
         assert (status, body) == (429, "")
         assert headers["content-length"] == "17"
+
+
+def is_left(tollgate: Tollgate, hits: int) -> bool:
+    """Whether so many hits remain for the clients of this machine."""
+    with Client(tollgate.address, domain="edge", deadline=5) as client:
+        return client.peek([{"remote_address": "127.0.0.1"}], hits=0).remaining == hits
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("count", ["failed", "successful"])
+def test_only_failed_or_successful_requests_are_counted(
+    tollgate: Tollgate, framework: str, count: str
+) -> None:
+    with serve(framework, tollgate.address, descriptors=BY_ADDRESS, count=count) as get:
+        counted, free = ["/missing", "/broken"], ["/"]
+        if count == "successful":
+            counted, free = free, counted
+        statuses = {"/": 200, "/missing": 404, "/broken": 500}
+        for left in (4, 3, 2, 1, 0):
+            for path in free * 3:
+                assert get(path)[0] == statuses[path]
+            path = counted[left % len(counted)]
+            assert get(path)[0] == statuses[path]
+            wait_for(partial(is_left, tollgate, left))
+        for path in ("/", "/missing"):
+            status, headers, _ = get(path)
+            assert (status, headers["ratelimit-remaining"]) == (429, "0")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_handler_writes_the_refusal(tollgate: Tollgate, framework: str) -> None:
+    with serve(framework, tollgate.address, descriptors=[[Value("large", "x")]]) as get:
+        status, headers, body = get("/handler")
+    assert (status, body, headers["content-type"]) == (
+        429,
+        "slow down",
+        "text/plain; charset=utf-8",
+    )
+    assert headers["x-ratelimit-limit"] == "5"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda options: AsgiMiddleware(NOTHING, client=NOTHING, **options),
+        lambda options: WsgiMiddleware(NOTHING, client=NOTHING, **options),
+        lambda options: RateLimit(NOTHING, **options),
+        lambda options: TollgateInterceptor(NOTHING, **options),
+    ],
+)
+def test_a_wrong_option_is_refused(make: Callable[[dict[str, Any]], object]) -> None:
+    make({"descriptors": BY_ADDRESS})
+    with pytest.raises(TypeError, match=r"unknown options \['stauts'\]"):
+        make({"descriptors": BY_ADDRESS, "stauts": 403})
+    with pytest.raises((TypeError, ValueError), match="count"):
+        make({"descriptors": BY_ADDRESS, "count": "most"})
 
 
 def test_fastapi_limits_single_routes(tollgate: Tollgate) -> None:
@@ -421,6 +509,28 @@ def test_the_sixth_call_is_refused(tollgate: Tollgate) -> None:
             assert 0 < retry.retry_delay.ToMilliseconds() <= 60_000
 
     run_grpc(test, tollgate.address, descriptors=BY_ADDRESS)
+
+
+@pytest.mark.parametrize("count", ["failed", "successful"])
+def test_only_failed_or_successful_calls_are_counted(tollgate: Tollgate, count: str) -> None:
+    counted, free = ("aborting", "unary") if count == "failed" else ("unary", "aborting")
+
+    async def status_of(channel: Any, name: str) -> grpc.StatusCode:
+        one = call(channel, name)
+        with suppress(grpc.aio.AioRpcError):
+            await one
+        code: grpc.StatusCode = await one.code()
+        return code
+
+    async def test(channel: Any) -> None:
+        refused = grpc.StatusCode.RESOURCE_EXHAUSTED
+        for left in (4, 3, 2, 1, 0):
+            assert await status_of(channel, free) != refused
+            assert await status_of(channel, counted) != refused
+            await asyncio.to_thread(wait_for, partial(is_left, tollgate, left))
+        assert await status_of(channel, free) == refused
+
+    run_grpc(test, tollgate.address, descriptors=BY_ADDRESS, count=count)
 
 
 def test_metadata_of_handlers(tollgate: Tollgate) -> None:

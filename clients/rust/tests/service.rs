@@ -12,19 +12,24 @@
 
 mod support;
 
+use std::future::{Future, Ready, ready};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use support::service::Service;
 use support::{ManualClock, Reply, ScriptedServer, tollgate};
 use tokio::net::TcpListener;
-use tollgate_limits::middleware::{RateLimit, RequestEntry};
+use tokio::sync::mpsc;
+use tollgate_limits::middleware::{Count, HeaderStyle, Limiter, RateLimit, RequestEntry};
 use tollgate_limits::{
-    BreakerOptions, Check, Client, ClientBuilder, Code, Descriptor, Error, LocalLimit, NoLimit,
-    OnError, Protocol, Reserve, Source, UnknownDomain,
+    BreakerOptions, Check, Client, ClientBuilder, Code, Decision, Descriptor, Error, LocalLimit,
+    NoLimit, OnError, Protocol, Reserve, Source, UnknownDomain,
 };
+use tower::ServiceExt as _;
+use tower_layer::Layer as _;
 
 const RULES: &str = "
 domain: edge
@@ -256,6 +261,169 @@ async fn axum_answers_429() {
         }
     }
     server.abort();
+    client.close().await;
+}
+
+/// Checks by a client, and reports what each check that takes hits left.
+#[derive(Clone)]
+struct Counting {
+    client: Client,
+    taken: mpsc::UnboundedSender<Option<u64>>,
+}
+
+impl Limiter for Counting {
+    async fn check(&self, check: Check) -> Result<Decision, Error> {
+        let dry_run = check.is_dry_run();
+        let decision = self.client.check(check).await?;
+        if !dry_run {
+            self.taken.send(decision.remaining).expect("the test runs");
+        }
+        Ok(decision)
+    }
+}
+
+/// Answers by the path of a request.
+fn answer_of<B: Default>(
+    request: &http::Request<Bytes>,
+    failure: impl FnOnce() -> http::Response<B>,
+) -> Ready<Result<http::Response<B>, &'static str>> {
+    ready(match request.uri().path() {
+        "/failed" => Ok(failure()),
+        "/broken" => Err("part of the test"),
+        _ => Ok(http::Response::default()),
+    })
+}
+
+/// Sends requests through a layer until five have counted. `is_refused` sends one to a path.
+async fn five_count<F: Future<Output = bool>>(
+    count: Count,
+    is_refused: impl Fn(RateLimit<Counting>, &'static str) -> F,
+) {
+    let service = Service::start(RULES).await;
+    let client = builder(service.grpc_address()).build().expect("a client");
+    let (taken, mut left) = mpsc::unbounded_channel();
+    let counting = Counting {
+        client: client.clone(),
+        taken,
+    };
+    let limit = RateLimit::builder(counting)
+        .descriptor([RequestEntry::value("remote_address", "any")])
+        .count(count)
+        .build()
+        .expect("valid options");
+    let bad: &[&str] = &["/failed", "/broken"];
+    let good: &[&str] = &["/"];
+    let (counted, free) = match count {
+        Count::Failed => (bad, good),
+        _ => (good, bad),
+    };
+    for number in 1..=5 {
+        for path in free {
+            assert!(!is_refused(limit.clone(), path).await, "{path}");
+        }
+        let path = counted[number % counted.len()];
+        assert!(!is_refused(limit.clone(), path).await, "{path}");
+        assert_eq!(left.recv().await, Some(Some(5 - number as u64)), "{path}");
+    }
+    for path in ["/", "/failed", "/broken"] {
+        assert!(is_refused(limit.clone(), path).await, "{path}");
+    }
+    assert!(left.try_recv().is_err(), "more requests counted");
+    client.close().await;
+}
+
+fn request_to(path: &str) -> http::Request<Bytes> {
+    let request = http::Request::builder().uri(path).body(Bytes::new());
+    request.expect("a request")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_failed_or_successful_requests_are_counted() {
+    for count in [Count::Failed, Count::Successful] {
+        five_count(count, async |limit, path| {
+            let failure = || {
+                let mut failure = http::Response::new(Bytes::new());
+                *failure.status_mut() = http::StatusCode::NOT_FOUND;
+                failure
+            };
+            let service = tower::service_fn(move |request| answer_of(&request, failure));
+            let service = limit.http_layer().layer(service);
+            let answer = service.oneshot(request_to(path)).await;
+            answer.is_ok_and(|answer| answer.status() == 429)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_failed_or_successful_calls_are_counted() {
+    for count in [Count::Failed, Count::Successful] {
+        five_count(count, async |limit, path| {
+            let failure = || tonic::Status::not_found("part of the test").into_http::<Bytes>();
+            let service = tower::service_fn(move |request| answer_of(&request, failure));
+            let service = limit.grpc_layer().layer(service);
+            let answer = service.oneshot(request_to(path)).await;
+            answer.is_ok_and(|answer| {
+                answer
+                    .headers()
+                    .get("grpc-status")
+                    .is_some_and(|it| it == "8")
+            })
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_leaves_counts_as_failed() {
+    let service = Service::start(RULES).await;
+    let client = builder(service.grpc_address()).build().expect("a client");
+    let (taken, mut left) = mpsc::unbounded_channel();
+    let counting = Counting {
+        client: client.clone(),
+        taken,
+    };
+    let limit = RateLimit::builder(counting)
+        .descriptor([RequestEntry::value("remote_address", "any")])
+        .count(Count::Failed)
+        .build()
+        .expect("valid options");
+    let (started, has_started) = tokio::sync::oneshot::channel();
+    let started = Arc::new(std::sync::Mutex::new(Some(started)));
+    let service = tower::service_fn(move |_: http::Request<Bytes>| {
+        let started = started.lock().unwrap().take().expect("one request");
+        async move {
+            started.send(()).expect("the test waits");
+            std::future::pending::<Result<http::Response<Bytes>, Error>>().await
+        }
+    });
+    let request = tokio::spawn(limit.http_layer().layer(service).oneshot(request_to("/")));
+    has_started.await.expect("it starts");
+    request.abort();
+    assert_eq!(left.recv().await, Some(Some(4)));
+    client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_writes_the_refusal() {
+    let service = Service::start(RULES).await;
+    let client = builder(service.grpc_address()).build().expect("a client");
+    let limit = RateLimit::builder(client.clone())
+        .headers([HeaderStyle::XRateLimit])
+        .body("slow down", "text/plain")
+        .build()
+        .expect("valid options");
+    let check = Check::from(descriptor("user", "ann"));
+    let allowed = client.check(check.clone()).await.expect("a decision");
+    assert!(limit.http_refusal::<Bytes>(&allowed).is_none());
+    let refused = client.check(check.hits(5)).await.expect("a decision");
+    let refusal = limit.http_refusal::<Bytes>(&refused).expect("refused");
+    assert_eq!(
+        (refusal.status().as_u16(), &**refusal.body()),
+        (429, &b"slow down"[..])
+    );
+    assert_eq!(refusal.headers()["x-ratelimit-limit"], "5");
+    assert!(refusal.headers().contains_key("retry-after"));
     client.close().await;
 }
 

@@ -2,6 +2,8 @@
 package answer
 
 import (
+	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +17,38 @@ const (
 	XRateLimit = "x-ratelimit"
 	Policy     = "ratelimit-policy"
 )
+
+// Values of the option that says which requests take hits.
+const (
+	CountAll        = "all"
+	CountFailed     = "failed"
+	CountSuccessful = "successful"
+)
+
+// TakeHits takes the hits of a request that was checked by a dry run, if its outcome counts. It does
+// not wait for the answer.
+func TakeHits(
+	ctx context.Context, check func(context.Context, tollgate.CheckRequest) (tollgate.Decision, error),
+	request tollgate.CheckRequest, decision *tollgate.Decision, count string, failed bool,
+) {
+	// Nothing is counted without the service.
+	if count == CountAll || decision.Err != nil || failed != (count == CountFailed) {
+		return
+	}
+	request.DryRun = false
+	go func() { _, _ = check(context.WithoutCancel(ctx), request) }()
+}
+
+// ValidateCount returns an error if there is no such count.
+func ValidateCount(count string) error {
+	switch count {
+	case CountAll, CountFailed, CountSuccessful:
+		return nil
+	default:
+		return fmt.Errorf("%w: count %q; use CountAll, CountFailed or CountSuccessful",
+			tollgate.ErrInvalidArgument, count)
+	}
+}
 
 // Unavailable is the wait of a request that is refused because the service has no answer.
 const Unavailable = time.Second

@@ -1,7 +1,8 @@
 import { status } from "@grpc/grpc-js";
 
 import { type Decision, type Limit, tightestLimit } from "../decision.js";
-import type { LimitOptions } from "./options.js";
+import { requireKnown } from "../known_options.js";
+import { type LimitOptions, requireStyles } from "./options.js";
 
 const PREFIXES = { ratelimit: "RateLimit-", "x-ratelimit": "X-RateLimit-" } as const;
 /** Seconds of the units of a window whose length is fixed. */
@@ -50,6 +51,41 @@ export function httpAnswer(decision: Decision, options: AnswerOptions): HttpAnsw
       contentType: options.contentType ?? PLAIN_TEXT,
     },
   };
+}
+
+/** Options of `httpRefusal`. */
+export type RefusalOptions = Omit<AnswerOptions, "shadow">;
+
+/** The response to a refused request. */
+export interface HttpRefusal {
+  readonly status: number;
+  /** The content type, `Retry-After` and the rate limit headers. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+}
+
+const KNOWN_REFUSAL: Record<keyof RefusalOptions, true> = {
+  headers: true,
+  status: true,
+  body: true,
+  contentType: true,
+  errorStatus: true,
+};
+
+/**
+ * The response to a request that a decision refuses, as the middleware sends it; undefined if it passes.
+ *
+ * For handlers that call `check` themselves. Express writes it with
+ * `response.status(refusal.status).set(refusal.headers).send(refusal.body)`, and Fastify with
+ * `reply.code(refusal.status).headers(refusal.headers).send(refusal.body)`.
+ */
+export function httpRefusal(decision: Decision, options: RefusalOptions = {}): HttpRefusal | undefined {
+  requireKnown("options", options, KNOWN_REFUSAL);
+  requireStyles(options.headers ?? []);
+  const { headers, refusal } = httpAnswer(decision, options);
+  if (refusal === undefined) return undefined;
+  const { status, body, contentType } = refusal;
+  return { status, headers: { "Content-Type": contentType, ...Object.fromEntries(headers) }, body };
 }
 
 /** The gRPC answer to a decision. */

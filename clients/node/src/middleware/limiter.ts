@@ -1,7 +1,7 @@
 import type { Decision } from "../decision.js";
 import type { Descriptor, Entry } from "../descriptor.js";
 import { requireKnown } from "../known_options.js";
-import type { DescriptorEntry, DescriptorSpec, LimitOptions, RateLimitHeaders } from "./options.js";
+import { type Count, type DescriptorEntry, type DescriptorSpec, type LimitOptions, requireStyles } from "./options.js";
 import { PathTemplates } from "./path_template.js";
 import { RemoteAddress } from "./remote_address.js";
 
@@ -34,6 +34,7 @@ const KNOWN: Record<keyof LimitOptions<unknown>, true> = {
   skipPaths: true,
   skip: true,
   shadow: true,
+  count: true,
   headers: true,
   status: true,
   body: true,
@@ -42,7 +43,7 @@ const KNOWN: Record<keyof LimitOptions<unknown>, true> = {
   onDecision: true,
 };
 
-const STYLES: readonly RateLimitHeaders[] = ["ratelimit", "x-ratelimit", "ratelimit-policy"];
+const COUNTS: readonly Count[] = ["all", "failed", "successful"];
 
 const KNOWN_ENTRY = {
   key: true,
@@ -56,6 +57,13 @@ const KNOWN_ENTRY = {
   from: true,
 } as const;
 
+/** A request that was checked. */
+export interface Checked {
+  readonly decision: Decision;
+  /** Takes the hits of a request that passed and has ended, if its outcome counts. Does not wait for the answer. */
+  readonly ended: (failed: boolean) => void;
+}
+
 /** Checks the requests of a framework. */
 export class Limiter<R> {
   readonly #options: LimitOptions<R>;
@@ -65,9 +73,9 @@ export class Limiter<R> {
   /** Throws if an option cannot be right. */
   constructor(options: LimitOptions<R>) {
     requireKnown("options", options, KNOWN);
-    for (const style of options.headers ?? []) {
-      if (!STYLES.includes(style)) throw new TypeError(`headers: expected any of ${STYLES.join(", ")}, got ${style}`);
-    }
+    requireStyles(options.headers ?? []);
+    const { count = "all" } = options;
+    if (!COUNTS.includes(count)) throw new TypeError(`count: expected one of ${COUNTS.join(", ")}, got ${count}`);
     this.#options = options;
     this.#skipPaths = new PathTemplates(options.skipPaths ?? []);
     const remote = new RemoteAddress(options.trustedProxies ?? []);
@@ -75,20 +83,27 @@ export class Limiter<R> {
   }
 
   /** The decision on a request; undefined if it passes without a call. */
-  async check(view: RequestView, request: R): Promise<Decision | undefined> {
-    const { client, domain, hits, onDecision } = this.#options;
+  async check(view: RequestView, request: R): Promise<Checked | undefined> {
+    const { client, domain, hits, onDecision, count = "all" } = this.#options;
     const descriptors = await this.descriptors(view, request);
     if (descriptors === undefined) return undefined;
-    const decision = await client.check(descriptors, {
+    const options = {
       hits: typeof hits === "function" ? await hits(request) : (hits ?? 1),
       ...(domain === undefined ? {} : { domain }),
-    });
+    };
+    const decision = await client.check(descriptors, { ...options, dryRun: count !== "all" });
     try {
       await onDecision?.(request, decision);
     } catch {
       // It observes the request, and must not make it fail.
     }
-    return decision;
+    const ended = (failed: boolean): void => {
+      // Nothing is counted without the service.
+      if (count === "all" || decision.error !== undefined || failed !== (count === "failed")) return;
+      // It rejects if the client was closed meanwhile.
+      client.check(descriptors, options).catch(() => undefined);
+    };
+    return { decision, ended };
   }
 
   /** The descriptors of a request; undefined if it passes without a call. */

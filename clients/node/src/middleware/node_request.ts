@@ -1,4 +1,5 @@
-import type { IncomingMessage } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { finished } from "node:stream";
 
 import type { RequestView } from "./limiter.js";
 
@@ -10,6 +11,13 @@ export function nodeRequestView(request: IncomingMessage, path: string): Request
     peer: request.socket.remoteAddress,
     header: (name) => headerValues(request, name),
   };
+}
+
+/** Says once a response has ended whether its request failed: with 400 or more, or without a response. */
+export function whenAnswered(response: ServerResponse, ended: (failed: boolean) => void): void {
+  finished(response, { readable: false }, () => {
+    ended(!response.headersSent || response.statusCode >= 400);
+  });
 }
 
 function headerValues(request: IncomingMessage, name: string): readonly string[] {

@@ -32,6 +32,9 @@ export type DescriptorEntry<R> = { readonly key: string; readonly default?: stri
 export type DescriptorSpec<R> =
   readonly DescriptorEntry<R>[] | Readonly<Record<string, string | ({ readonly default?: string } & EntrySource<R>)>>;
 
+/** Which requests take hits. */
+export type Count = "all" | "failed" | "successful";
+
 /** Options of a middleware. `R` is the framework's request. */
 export interface LimitOptions<R> {
   /** The client that makes the checks. A middleware does not close it. */
@@ -50,6 +53,11 @@ export interface LimitOptions<R> {
   readonly skip?: (request: R) => boolean | Promise<boolean>;
   /** The check is made, but the request always passes and no headers are added. Default: false. */
   readonly shadow?: boolean;
+  /**
+   * Requests that take hits: `all`, or those that `failed` or were `successful`. The latter are checked by a dry run,
+   * and take hits once they have a status. Default: `all`.
+   */
+  readonly count?: Count;
   /** Styles of rate limit headers. Default: `["ratelimit"]`. */
   readonly headers?: readonly RateLimitHeaders[];
   /** HTTP status of a refused request. Default: 429. */
@@ -62,4 +70,13 @@ export interface LimitOptions<R> {
   readonly errorStatus?: number;
   /** Called after each check. An error of it is dropped. */
   readonly onDecision?: (request: R, decision: Decision) => void | Promise<void>;
+}
+
+const STYLES: readonly RateLimitHeaders[] = ["ratelimit", "x-ratelimit", "ratelimit-policy"];
+
+/** Throws a `TypeError` if a style of headers is unknown. */
+export function requireStyles(styles: readonly RateLimitHeaders[]): void {
+  for (const style of styles) {
+    if (!STYLES.includes(style)) throw new TypeError(`headers: expected any of ${STYLES.join(", ")}, got ${style}`);
+  }
 }

@@ -4,6 +4,7 @@
 `tollgate_limits.asgi`, `tollgate_limits.wsgi` and `tollgate_limits.grpc_aio`.
 """
 
+from ._answers import HttpRefusal, http_refusal
 from ._version import __version__
 from .client import Client, Reservation
 from .errors import BreakerOpenError, ClosedError, NoAnswerError, ServiceError, TollgateError
@@ -33,6 +34,7 @@ __all__ = [
     "Decision",
     "Descriptor",
     "DescriptorLike",
+    "HttpRefusal",
     "Keepalive",
     "Limit",
     "LocalBucket",
@@ -49,4 +51,5 @@ __all__ = [
     "TollgateError",
     "UnknownDomain",
     "__version__",
+    "http_refusal",
 ]

@@ -6,11 +6,14 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
 
 from ._durations import whole_seconds
 from .descriptors import RequestView
 from .model import Decision, Limit
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = logging.getLogger("tollgate_limits")
 
@@ -24,12 +27,33 @@ _UNITS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_8
 _PREFIXES: dict[HeaderStyle, str] = {"ratelimit": "RateLimit-", "x-ratelimit": "X-RateLimit-"}
 
 
+class StatusOptions(TypedDict, total=False):
+    """Options of the response to a refused request."""
+
+    status: int
+    """HTTP status of a refused request; default: 429."""
+    body: str
+    """Body of a refused request; default: `Too Many Requests`."""
+    error_status: int
+    """HTTP status of a request that `on_error="deny"` refuses; default: 503."""
+
+
+class RefusalOptions(StatusOptions, total=False):
+    """Options of `http_refusal`."""
+
+    headers: Sequence[HeaderStyle]
+    """Any of `ratelimit` (the default), `x-ratelimit`, `ratelimit-policy`."""
+    content_type: str
+    """Content type of the body; default: `text/plain; charset=utf-8`."""
+
+
 @dataclass(frozen=True, slots=True)
 class HttpRefusal:
     """Response to a refused request."""
 
     status: int
     headers: Headers
+    """With the content type and length, `Retry-After` and the rate limit headers."""
     body: bytes
 
     def status_line(self) -> str:
@@ -125,6 +149,19 @@ class Answers:
             self.on_decision(request, decision)
         except Exception:
             logger.exception("on_decision failed")
+
+
+def http_refusal(decision: Decision, **options: Unpack[RefusalOptions]) -> HttpRefusal | None:
+    """Response to a request that a decision refuses, as the middleware sends it; None if it passes.
+
+    For handlers that call `check` themselves. With Starlette and FastAPI the response is
+    `Response(refusal.body, refusal.status, dict(refusal.headers))`, with Flask
+    `Response(refusal.body, refusal.status, refusal.headers)`.
+
+    Raises:
+        ValueError, TypeError: An option is wrong.
+    """
+    return Answers(**options).http_refusal(decision)
 
 
 def _policy_headers(limit: Limit) -> Headers:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
-from ._answers import Answers, HeaderStyle, HttpRefusal
+from ._answers import HttpRefusal
+from ._middleware import HttpOptions, Middleware
 from .aio import Client
-from .descriptors import Entry, RequestLimits, RequestView
-from .model import Decision
+from .descriptors import RequestView
+from .errors import ClosedError
 
-__all__ = ["TollgateMiddleware"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["HttpOptions", "TollgateMiddleware"]
 
 _Message: TypeAlias = MutableMapping[str, Any]
 _Scope: TypeAlias = MutableMapping[str, Any]
@@ -23,70 +28,18 @@ _App: TypeAlias = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 _PATH_CHARACTERS = "/~!$&'()*+,;=:@"
 
 
-class TollgateMiddleware:
+class TollgateMiddleware(Middleware[Client]):
     """Checks each HTTP request and each WebSocket handshake, and refuses those over a limit.
 
     Args:
         app: ASGI application.
         client: Client for asyncio. The middleware does not close it.
-        descriptors: What to limit, see `tollgate_limits.descriptors`.
-        domain: Domain of the rules; default: the client's.
-        hits: Hits of a request, or a function of it.
-        trusted_proxies: Addresses and CIDR blocks of proxies whose `X-Forwarded-For` is read.
-        skip_paths: Path templates that pass without a call.
-        skip: Function of the request: if true, it passes without a call.
-        shadow: The check is made, but the request always passes, and no headers are added.
-        headers: Rate limit headers: any of `ratelimit`, `x-ratelimit`,
-            `ratelimit-policy`.
-        status: HTTP status of a refused request.
-        body: Body of a refused request.
-        content_type: Content type of that body.
-        error_status: HTTP status of a request that `on_error="deny"` refuses.
-        on_decision: Function of the request and the decision, after each check. If it fails, the
-            failure is logged, and the request goes on.
-
-    Raises:
-        ValueError, TypeError: An option is wrong.
+        options: Those of `HttpOptions`.
     """
 
-    def __init__(
-        self,
-        app: _App,
-        *,
-        client: Client,
-        descriptors: Sequence[Sequence[Entry]],
-        domain: str | None = None,
-        hits: int | Callable[[RequestView], int] = 1,
-        trusted_proxies: Sequence[str] = (),
-        skip_paths: Sequence[str] = (),
-        skip: Callable[[RequestView], bool] | None = None,
-        shadow: bool = False,
-        headers: Sequence[HeaderStyle] = ("ratelimit",),
-        status: int = 429,
-        body: str = "Too Many Requests",
-        content_type: str = "text/plain; charset=utf-8",
-        error_status: int = 503,
-        on_decision: Callable[[RequestView, Decision], object] | None = None,
-    ) -> None:
+    def __init__(self, app: _App, *, client: Client, **options: Unpack[HttpOptions]) -> None:
+        super().__init__(client, HttpOptions, options)
         self._app = app
-        self._client = client
-        self._domain = domain
-        self._limits = RequestLimits(
-            descriptors=descriptors,
-            hits=hits,
-            trusted_proxies=trusted_proxies,
-            skip_paths=skip_paths,
-            skip=skip,
-        )
-        self._answers = Answers(
-            shadow=shadow,
-            headers=headers,
-            status=status,
-            body=body,
-            content_type=content_type,
-            error_status=error_status,
-            on_decision=on_decision,
-        )
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Handles a request."""
@@ -94,29 +47,38 @@ class TollgateMiddleware:
             await self._app(scope, receive, send)
             return
         request = request_view(scope)
-        descriptors = self._limits.descriptors_of(request)
-        if not descriptors:
+        call = self._call_of(request)
+        if call is None:
             await self._app(scope, receive, send)
             return
-        decision = await self._client.check(
-            descriptors, hits=self._limits.hits_of(request), domain=self._domain
-        )
+        decision = await self._client.check(**call, dry_run=self._dry_run)
         self._answers.report(request, decision)
         refusal = self._answers.http_refusal(decision)
         if refusal is not None:
             await _refuse(scope, receive, send, refusal)
             return
         added = _encode(self._answers.rate_limit_headers(decision))
-        if not added:
+        if not added and not self._dry_run:
             await self._app(scope, receive, send)
             return
+        status = 500
 
         async def send_with_headers(message: _Message) -> None:
+            nonlocal status
             if message["type"] in ("http.response.start", "websocket.accept"):
+                status = message.get("status", 101)
                 message["headers"] = [*message.get("headers", ()), *added]
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception:
+            status = 500
+            raise
+        finally:
+            if self._counts(decision, failed=status >= 400):
+                with suppress(ClosedError):
+                    await self._client.check(**call)
 
 
 def request_view(scope: _Scope) -> RequestView:

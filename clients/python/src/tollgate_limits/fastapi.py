@@ -3,23 +3,25 @@
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ._answers import Answers, HeaderStyle
+from ._middleware import Middleware, RouteOptions
 from .aio import Client
 from .asgi import request_view
-from .descriptors import Entry, RequestLimits, RequestView
 from .model import Decision
 
-__all__ = ["RateLimit"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["RateLimit", "RouteOptions"]
 
 
-class RateLimit:
+class RateLimit(Middleware[Client]):
     """Checks the requests of the routes that depend on it, and refuses those over a limit.
 
     As a dependency, whose value is the decision::
@@ -36,65 +38,23 @@ class RateLimit:
     A refused request raises an `HTTPException` with the headers, and with `body` as its detail.
     The headers of an allowed one are added unless the function returns a `Response` of its own.
 
+    Its limits are checked before the function runs, so it has no option `count`.
+
     Args:
         client: Client for asyncio. The dependency does not close it.
-        descriptors: What to limit, see `tollgate_limits.descriptors`.
-        domain: Domain of the rules; default: the client's.
-        hits: Hits of a request, or a function of it.
-        trusted_proxies: Addresses and CIDR blocks of proxies whose `X-Forwarded-For` is read.
-        skip: Function of the request: if true, it passes without a call.
-        shadow: The check is made, but the request always passes, and no headers are added.
-        headers: Rate limit headers: any of `ratelimit`, `x-ratelimit`,
-            `ratelimit-policy`.
-        status: HTTP status of a refused request.
-        body: Detail of a refused request.
-        error_status: HTTP status of a request that `on_error="deny"` refuses.
-        on_decision: Function of the request and the decision, after each check. If it fails, the
-            failure is logged, and the request goes on.
-
-    Raises:
-        ValueError, TypeError: An option is wrong.
+        options: Those of `RouteOptions`. The body is the detail of the exception.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        descriptors: Sequence[Sequence[Entry]],
-        domain: str | None = None,
-        hits: int | Callable[[RequestView], int] = 1,
-        trusted_proxies: Sequence[str] = (),
-        skip: Callable[[RequestView], bool] | None = None,
-        shadow: bool = False,
-        headers: Sequence[HeaderStyle] = ("ratelimit",),
-        status: int = 429,
-        body: str = "Too Many Requests",
-        error_status: int = 503,
-        on_decision: Callable[[RequestView, Decision], object] | None = None,
-    ) -> None:
-        self._client = client
-        self._domain = domain
-        self._limits = RequestLimits(
-            descriptors=descriptors, hits=hits, trusted_proxies=trusted_proxies, skip=skip
-        )
-        self._answers = Answers(
-            shadow=shadow,
-            headers=headers,
-            status=status,
-            body=body,
-            error_status=error_status,
-            on_decision=on_decision,
-        )
+    def __init__(self, client: Client, **options: "Unpack[RouteOptions]") -> None:
+        super().__init__(client, RouteOptions, options)
 
     async def __call__(self, request: Request, response: Response) -> Decision | None:
         """Checks a request. Returns the decision; None if it passes without a call."""
         view = request_view(request.scope)
-        descriptors = self._limits.descriptors_of(view)
-        if not descriptors:
+        call = self._call_of(view)
+        if call is None:
             return None
-        decision = await self._client.check(
-            descriptors, hits=self._limits.hits_of(view), domain=self._domain
-        )
+        decision = await self._client.check(**call)
         self._answers.report(view, decision)
         refusal = self._answers.http_refusal(decision)
         if refusal is not None:

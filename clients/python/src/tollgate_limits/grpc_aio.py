@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
-from typing import Any, TypeAlias, cast
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
 
 import grpc
@@ -13,69 +14,35 @@ import grpc.aio
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
 
-from ._answers import Answers, GrpcRefusal, HeaderStyle
+from ._answers import GrpcRefusal
 from ._durations import to_duration
+from ._middleware import CallOptions, Middleware
 from .aio import Client
-from .descriptors import Entry, RequestLimits, RequestView
-from .model import Decision
+from .descriptors import RequestView
+from .errors import ClosedError
 
-__all__ = ["TollgateInterceptor"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["CallOptions", "TollgateInterceptor"]
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
-class TollgateInterceptor(grpc.aio.ServerInterceptor):
+class TollgateInterceptor(Middleware[Client], grpc.aio.ServerInterceptor):
     """Checks each call when it starts, and refuses those over a limit.
 
     A streaming call is checked once. Handlers must be `async`.
 
     Args:
         client: Client for asyncio. The interceptor does not close it.
-        descriptors: What to limit, see `tollgate_limits.descriptors`.
-        domain: Domain of the rules; default: the client's.
-        hits: Hits of a request, or a function of it.
-        trusted_proxies: Addresses and CIDR blocks of proxies whose `X-Forwarded-For` is read.
-        skip_paths: Path templates that pass without a call.
-        skip: Function of the request: if true, it passes without a call.
-        shadow: The check is made, but the request always passes, and no headers are added.
-        headers: Rate limit headers: any of `ratelimit`, `x-ratelimit`,
-            `ratelimit-policy`.
-        on_decision: Function of the request and the decision, after each check. If it fails, the
-            failure is logged, and the request goes on.
-
-    Raises:
-        ValueError, TypeError: An option is wrong.
+        options: Those of `CallOptions`.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        descriptors: Sequence[Sequence[Entry]],
-        domain: str | None = None,
-        hits: int | Callable[[RequestView], int] = 1,
-        trusted_proxies: Sequence[str] = (),
-        skip_paths: Sequence[str] = (),
-        skip: Callable[[RequestView], bool] | None = None,
-        shadow: bool = False,
-        headers: Sequence[HeaderStyle] = ("ratelimit",),
-        on_decision: Callable[[RequestView, Decision], object] | None = None,
-    ) -> None:
-        self._client = client
-        self._domain = domain
-        self._limits = RequestLimits(
-            descriptors=descriptors,
-            hits=hits,
-            trusted_proxies=trusted_proxies,
-            skip_paths=skip_paths,
-            skip=skip,
-        )
-        self._answers = Answers(
-            shadow=shadow,
-            headers=headers,
-            on_decision=on_decision,
-        )
+    def __init__(self, client: Client, **options: Unpack[CallOptions]) -> None:
+        super().__init__(client, CallOptions, options)
+        self._hits: set[asyncio.Task[None]] = set()
 
     async def intercept_service(
         self,
@@ -107,39 +74,53 @@ class TollgateInterceptor(grpc.aio.ServerInterceptor):
         if inspect.isasyncgenfunction(function):
 
             async def generate(request: Any, context: _Context) -> AsyncIterator[Any]:
-                allowed = await self._start(details, context)
-                async with aclosing(function(request, allowed)) as responses:
-                    async for response in responses:
-                        await allowed.send_metadata()
-                        yield response
-                await allowed.send_metadata()
+                async with self._started(details, context) as allowed:
+                    async with aclosing(function(request, allowed)) as responses:
+                        async for response in responses:
+                            await allowed.send_metadata()
+                            yield response
+                    await allowed.send_metadata()
 
             return generate
         if not inspect.iscoroutinefunction(function):
             raise TypeError(f"the handler of {details.method} must be async to be limited")
 
         async def answer(request: Any, context: _Context) -> Any:
-            allowed = await self._start(details, context)
-            response = await function(request, allowed)
-            await allowed.send_metadata()
-            return response
+            async with self._started(details, context) as allowed:
+                response = await function(request, allowed)
+                await allowed.send_metadata()
+                return response
 
         return answer
 
-    async def _start(self, details: grpc.HandlerCallDetails, context: _Context) -> _AllowedContext:
-        """Checks a call. Ends it if it is refused, else returns the context of its handler."""
+    @asynccontextmanager
+    async def _started(
+        self, details: grpc.HandlerCallDetails, context: _Context
+    ) -> AsyncIterator[_AllowedContext]:
+        """Checks a call. Ends it if it is refused, else has the context of its handler."""
         request = _request(details, context)
-        descriptors = self._limits.descriptors_of(request)
-        if not descriptors:
-            return _AllowedContext(context, [])
-        decision = await self._client.check(
-            descriptors, hits=self._limits.hits_of(request), domain=self._domain
-        )
+        call = self._call_of(request)
+        if call is None:
+            yield _AllowedContext(context, [])
+            return
+        decision = await self._client.check(**call, dry_run=self._dry_run)
         self._answers.report(request, decision)
         refusal = self._answers.grpc_refusal(decision)
         if refusal is not None:
             await _refuse(context, refusal)
-        return _AllowedContext(context, self._answers.grpc_metadata(decision))
+        failed = True
+        try:
+            yield _AllowedContext(context, self._answers.grpc_metadata(decision))
+            failed = context.code() not in (None, 0, grpc.StatusCode.OK)
+        finally:
+            if self._counts(decision, failed=failed):
+                hit = asyncio.get_running_loop().create_task(self._hit(call))
+                self._hits.add(hit)
+                hit.add_done_callback(self._hits.discard)
+
+    async def _hit(self, call: dict[str, Any]) -> None:
+        with suppress(ClosedError):
+            await self._client.check(**call)
 
 
 class _AllowedContext:

@@ -2,113 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from ._answers import Answers, HeaderStyle
+from ._middleware import HttpOptions, Middleware
 from .client import Client
-from .descriptors import Entry, RequestLimits, RequestView
+from .descriptors import RequestView
+from .errors import ClosedError
 from .model import Decision
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from typing_extensions import Unpack
 
-__all__ = ["TollgateMiddleware"]
+__all__ = ["HttpOptions", "TollgateMiddleware"]
 
 # Characters of a path that a request can have without encoding.
 _PATH_CHARACTERS = "/~!$&'()*+,;=:@"
 
 
-class TollgateMiddleware:
+class TollgateMiddleware(Middleware[Client]):
     """Checks each request, and refuses those over a limit.
 
     Args:
         app: WSGI application.
         client: Client for threads. The middleware does not close it.
-        descriptors: What to limit, see `tollgate_limits.descriptors`.
-        domain: Domain of the rules; default: the client's.
-        hits: Hits of a request, or a function of it.
-        trusted_proxies: Addresses and CIDR blocks of proxies whose `X-Forwarded-For` is read.
-        skip_paths: Path templates that pass without a call.
-        skip: Function of the request: if true, it passes without a call.
-        shadow: The check is made, but the request always passes, and no headers are added.
-        headers: Rate limit headers: any of `ratelimit`, `x-ratelimit`,
-            `ratelimit-policy`.
-        status: HTTP status of a refused request.
-        body: Body of a refused request.
-        content_type: Content type of that body.
-        error_status: HTTP status of a request that `on_error="deny"` refuses.
-        on_decision: Function of the request and the decision, after each check. If it fails, the
-            failure is logged, and the request goes on.
-
-    Raises:
-        ValueError, TypeError: An option is wrong.
+        options: Those of `HttpOptions`.
     """
 
     def __init__(
-        self,
-        app: WSGIApplication,
-        *,
-        client: Client,
-        descriptors: Sequence[Sequence[Entry]],
-        domain: str | None = None,
-        hits: int | Callable[[RequestView], int] = 1,
-        trusted_proxies: Sequence[str] = (),
-        skip_paths: Sequence[str] = (),
-        skip: Callable[[RequestView], bool] | None = None,
-        shadow: bool = False,
-        headers: Sequence[HeaderStyle] = ("ratelimit",),
-        status: int = 429,
-        body: str = "Too Many Requests",
-        content_type: str = "text/plain; charset=utf-8",
-        error_status: int = 503,
-        on_decision: Callable[[RequestView, Decision], object] | None = None,
+        self, app: WSGIApplication, *, client: Client, **options: Unpack[HttpOptions]
     ) -> None:
+        super().__init__(client, HttpOptions, options)
         self._app = app
-        self._client = client
-        self._domain = domain
-        self._limits = RequestLimits(
-            descriptors=descriptors,
-            hits=hits,
-            trusted_proxies=trusted_proxies,
-            skip_paths=skip_paths,
-            skip=skip,
-        )
-        self._answers = Answers(
-            shadow=shadow,
-            headers=headers,
-            status=status,
-            body=body,
-            content_type=content_type,
-            error_status=error_status,
-            on_decision=on_decision,
-        )
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Handles a request."""
         request = _request(environ)
-        descriptors = self._limits.descriptors_of(request)
-        if not descriptors:
+        call = self._call_of(request)
+        if call is None:
             return self._app(environ, start_response)
-        decision = self._client.check(
-            descriptors, hits=self._limits.hits_of(request), domain=self._domain
-        )
+        decision = self._client.check(**call, dry_run=self._dry_run)
         self._answers.report(request, decision)
         refusal = self._answers.http_refusal(decision)
         if refusal is not None:
             start_response(refusal.status_line(), refusal.headers)
             return [] if request.method == "HEAD" else [refusal.body]
         added = self._answers.rate_limit_headers(decision)
-        if not added:
+        if not added and not self._dry_run:
             return self._app(environ, start_response)
+        counted = _Counted(lambda failed: self._counted(call, decision, failed))
 
         def start_with_headers(
             status: str, headers: list[tuple[str, str]], *exc_info: Any
         ) -> Callable[[bytes], object]:
+            counted.failed = status >= "4"
             return start_response(status, [*headers, *added], *exc_info)
 
-        return self._app(environ, start_with_headers)
+        if not self._dry_run:
+            return self._app(environ, start_with_headers)
+        return counted.of(lambda: self._app(environ, start_with_headers))
+
+    def _counted(self, call: dict[str, Any], decision: Decision, failed: bool) -> None:
+        if self._counts(decision, failed=failed):
+            with suppress(ClosedError):
+                self._client.check(**call)
+
+
+class _Counted:
+    """Body of a response that reports at its end whether the request failed."""
+
+    def __init__(self, end: Callable[[bool], None]) -> None:
+        self.failed = True
+        self._end = end
+        self._body: Iterable[bytes] = ()
+
+    def of(self, respond: Callable[[], Iterable[bytes]]) -> Iterable[bytes]:
+        """Takes the response that a function returns."""
+        try:
+            self._body = respond()
+        except Exception:
+            self._end(True)
+            raise
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._body
+        except Exception:
+            self.failed = True
+            raise
+
+    def close(self) -> None:
+        """Ends the response. A server of WSGI calls it once, also after an error."""
+        try:
+            close = getattr(self._body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            self._end(self.failed)
 
 
 def _request(environ: WSGIEnvironment) -> RequestView:

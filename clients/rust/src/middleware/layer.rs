@@ -10,8 +10,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::answer::{Outcome, grpc_failure, http_failure};
-use super::{Limiter, RateLimit};
-use crate::{Client, Decision};
+use super::{Count, Limiter, RateLimit};
+use crate::{Check, Client, Decision};
 
 type ServiceFuture<R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send>>;
 
@@ -98,7 +98,9 @@ where
         let outcome = move |limit: &RateLimit<L>, decision: &Decision| {
             limit.options.http_outcome::<R>(decision)
         };
-        Box::pin(limited(limit, inner, request, outcome, http_failure::<R>))
+        let failed = |answer: &Response<R>| answer.status().as_u16() >= 400;
+        let answers = (outcome, http_failure::<R>, failed);
+        Box::pin(limited(limit, inner, request, answers))
     }
 }
 
@@ -125,7 +127,12 @@ where
         let outcome = move |limit: &RateLimit<L>, decision: &Decision| {
             limit.options.grpc_outcome::<R>(decision)
         };
-        Box::pin(limited(limit, inner, request, outcome, grpc_failure::<R>))
+        let failed = |answer: &Response<R>| {
+            let status = answer.headers().get("grpc-status");
+            status.is_some_and(|status| status != "0")
+        };
+        let answers = (outcome, grpc_failure::<R>, failed);
+        Box::pin(limited(limit, inner, request, answers))
     }
 }
 
@@ -144,25 +151,66 @@ async fn limited<S, L, B, R>(
     limit: RateLimit<L>,
     mut inner: S,
     request: Request<B>,
-    outcome: impl FnOnce(&RateLimit<L>, &Decision) -> Outcome<Response<R>>,
-    failure: impl FnOnce() -> Response<R>,
+    (outcome, failure, failed): (
+        impl FnOnce(&RateLimit<L>, &Decision) -> Outcome<Response<R>>,
+        impl FnOnce() -> Response<R>,
+        impl FnOnce(&Response<R>) -> bool,
+    ),
 ) -> Result<Response<R>, S::Error>
 where
     S: Service<Request<B>, Response = Response<R>>,
     L: Limiter,
 {
     let (parts, body) = request.into_parts();
-    let decided = limit.decide(&parts).await;
-    let headers = match decided {
-        None => HeaderMap::new(),
-        Some(Ok(decision)) => match outcome(&limit, &decision) {
-            Outcome::Pass(headers) => headers,
-            Outcome::Answer(answer) => return Ok(answer),
-        },
-        Some(Err(_)) if limit.options.shadow => HeaderMap::new(),
-        Some(Err(_)) => return Ok(failure()),
-    };
+    let mut headers = HeaderMap::new();
+    let mut hits = None;
+    if let Some(check) = limit.check_of(&parts) {
+        match limit.decide(&parts, &check).await {
+            Ok(decision) => {
+                headers = match outcome(&limit, &decision) {
+                    Outcome::Pass(headers) => headers,
+                    Outcome::Answer(answer) => return Ok(answer),
+                };
+                // Nothing is counted without the service.
+                if check.dry_run && decision.error.is_none() {
+                    hits = Some(Hits {
+                        limiter: limit.limiter.clone(),
+                        check: check.dry_run(false),
+                        count: limit.options.count,
+                        failed: true,
+                    });
+                }
+            }
+            Err(_) if limit.options.shadow => {}
+            Err(_) => return Ok(failure()),
+        }
+    }
     let mut response = inner.call(Request::from_parts(parts, body)).await?;
+    if let Some(hits) = &mut hits {
+        hits.failed = failed(&response);
+    }
     response.headers_mut().extend(headers);
     Ok(response)
+}
+
+/// Hits of a request that its outcome may count. They are taken at its end, also if its caller
+/// leaves. The response does not wait for the answer.
+struct Hits<L: Limiter> {
+    limiter: L,
+    check: Check,
+    count: Count,
+    failed: bool,
+}
+
+impl<L: Limiter> Drop for Hits<L> {
+    fn drop(&mut self) {
+        if self.failed != (self.count == Count::Failed) {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let (limiter, check) = (self.limiter.clone(), std::mem::take(&mut self.check));
+        runtime.spawn(async move { limiter.check(check).await });
+    }
 }

@@ -17,13 +17,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 
 use crate::{Check, Client, Decision, Descriptor, Error};
 
 pub use entry::RequestEntry;
 pub use layer::{GrpcRateLimit, GrpcRateLimitLayer, HttpRateLimit, HttpRateLimitLayer};
 
+use answer::Outcome;
 use entry::PeerAddress;
 use path_template::PathTemplate;
 use remote_address::AddressBlock;
@@ -56,6 +57,19 @@ pub enum HeaderStyle {
     Policy,
 }
 
+/// Which requests take hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Count {
+    /// All, before they are answered.
+    #[default]
+    All,
+    /// Those that failed, once they have a status.
+    Failed,
+    /// Those that did not fail, once they have a status.
+    Successful,
+}
+
 /// What is limited, and how a refused request is answered. Clones share it.
 #[derive(Clone)]
 pub struct RateLimit<L = Client> {
@@ -72,6 +86,7 @@ struct Options {
     skip_paths: Vec<PathTemplate>,
     skip: Option<SkipFunction>,
     shadow: bool,
+    count: Count,
     headers: Vec<HeaderStyle>,
     status: StatusCode,
     body: Bytes,
@@ -132,21 +147,32 @@ impl<L: Limiter> RateLimit<L> {
         if check.descriptors().is_empty() {
             return None;
         }
+        let check = check.dry_run(options.count != Count::All);
         Some(match &options.hits {
             Some(hits) => check.hits(hits(request)),
             None => check,
         })
     }
 
-    /// Checks a request. `None` if it passes without a call.
-    async fn decide(&self, request: &Parts) -> Option<Result<Decision, Error>> {
-        let check = self.check_of(request)?;
-        let result = self.limiter.check(check).await;
+    /// The response to a request that a decision refuses, as the HTTP layer sends it. `None` if it
+    /// passes.
+    ///
+    /// For handlers that call [`Client::check`] themselves.
+    pub fn http_refusal<B: From<Bytes>>(&self, decision: &Decision) -> Option<Response<B>> {
+        match self.options.http_outcome(decision) {
+            Outcome::Answer(refusal) => Some(refusal),
+            Outcome::Pass(_) => None,
+        }
+    }
+
+    /// Makes the check of a request.
+    async fn decide(&self, request: &Parts, check: &Check) -> Result<Decision, Error> {
+        let result = self.limiter.check(check.clone()).await;
         if let (Ok(decision), Some(on_decision)) = (&result, &self.options.on_decision) {
             // A panic of the program's function must not change the answer.
             let _panicked = catch_unwind(AssertUnwindSafe(|| on_decision(request, decision)));
         }
-        Some(result)
+        result
     }
 }
 
@@ -179,6 +205,7 @@ impl<L: Limiter> RateLimitBuilder<L> {
             skip_paths: Vec::new(),
             skip: None,
             shadow: false,
+            count: Count::All,
             headers: vec![HeaderStyle::RateLimit],
             status: StatusCode::TOO_MANY_REQUESTS,
             body: Bytes::from_static(b"Too Many Requests"),
@@ -259,6 +286,17 @@ impl<L: Limiter> RateLimitBuilder<L> {
     #[must_use]
     pub fn shadow(mut self, shadow: bool) -> Self {
         self.options.shadow = shadow;
+        self
+    }
+
+    /// Sets which requests take hits; default: [`Count::All`].
+    ///
+    /// With [`Count::Failed`] and [`Count::Successful`] a request is checked by a dry run, and takes
+    /// hits once it has a status. It failed with 400 or more, in gRPC with a `grpc-status` other than
+    /// 0 in the headers of the response, or without a response.
+    #[must_use]
+    pub fn count(mut self, count: Count) -> Self {
+        self.options.count = count;
         self
     }
 

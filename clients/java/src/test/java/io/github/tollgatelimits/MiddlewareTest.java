@@ -1,12 +1,15 @@
 package io.github.tollgatelimits;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.github.tollgatelimits.grpc.GrpcRequest;
 import io.github.tollgatelimits.grpc.TollgateInterceptor;
+import io.github.tollgatelimits.middleware.Count;
+import io.github.tollgatelimits.middleware.HeaderStyle;
 import io.github.tollgatelimits.middleware.LimitOptions;
 import io.github.tollgatelimits.middleware.RequestEntry;
 import io.github.tollgatelimits.servlet.TollgateFilter;
@@ -24,6 +27,7 @@ import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
 import io.grpc.netty.shaded.io.grpc.netty.NettyServerBuilder;
 import io.grpc.protobuf.services.HealthStatusManager;
 import io.grpc.stub.MetadataUtils;
+import jakarta.servlet.AsyncContext;
 import jakarta.servlet.DispatcherType;
 import jakarta.servlet.http.HttpServlet;
 import jakarta.servlet.http.HttpServletRequest;
@@ -35,6 +39,9 @@ import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.catalina.Context;
@@ -42,7 +49,10 @@ import org.apache.catalina.startup.Tomcat;
 import org.apache.tomcat.util.descriptor.web.FilterDef;
 import org.apache.tomcat.util.descriptor.web.FilterMap;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.ThrowingConsumer;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.web.servlet.context.ServletWebServerApplicationContext;
@@ -52,15 +62,15 @@ import org.springframework.web.bind.annotation.RestController;
 
 /** The middleware of each framework, on real sockets, with a real tollgate. */
 class MiddlewareTest {
-  private final HttpClient http = HttpClient.newHttpClient();
+  private static final HttpClient HTTP = HttpClient.newHttpClient();
 
-  private HttpResponse<String> get(int port, String path) throws Exception {
-    return http.send(
+  private static HttpResponse<String> get(int port, String path) throws Exception {
+    return HTTP.send(
         HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + path)).build(),
         HttpResponse.BodyHandlers.ofString());
   }
 
-  private void fivePassAndTheSixthIsRefused(int port) throws Exception {
+  private static void fivePassAndTheSixthIsRefused(int port) throws Exception {
     for (int call = 0; call < 5; call++) {
       HttpResponse<String> response = get(port, "/");
       assertEquals(200, response.statusCode());
@@ -82,19 +92,201 @@ class MiddlewareTest {
     assertEquals(200, get(port, "/healthz").statusCode());
   }
 
-  /** Answers hello. */
+  /** Answers hello, or as the path says. */
   public static final class HelloServlet extends HttpServlet {
     private static final long serialVersionUID = 1L;
 
     @Override
     protected void doGet(HttpServletRequest request, HttpServletResponse response)
         throws IOException {
-      response.getWriter().print("hello");
+      switch (request.getRequestURI()) {
+        case "/missing" -> response.sendError(404);
+        case "/broken" -> throw new IOException("part of the test");
+        case "/later" -> {
+          AsyncContext later = request.startAsync();
+          later.start(
+              () -> {
+                response.setStatus(404);
+                later.complete();
+              });
+        }
+        default -> response.getWriter().print("hello");
+      }
+    }
+  }
+
+  /** Runs the servlet behind a filter. */
+  private static void withServlet(
+      java.nio.file.Path folder,
+      TollgateClient client,
+      LimitOptions<HttpServletRequest> options,
+      ThrowingConsumer<Integer> use)
+      throws Throwable {
+    Tomcat tomcat = new Tomcat();
+    tomcat.setBaseDir(folder.toString());
+    tomcat.setHostname("127.0.0.1");
+    tomcat.setPort(0);
+    Context context = tomcat.addContext("", folder.toString());
+    Tomcat.addServlet(context, "hello", new HelloServlet()).setAsyncSupported(true);
+    context.addServletMappingDecoded("/*", "hello");
+    FilterDef definition = new FilterDef();
+    definition.setFilterName("tollgate");
+    definition.setFilter(new TollgateFilter(client, options));
+    definition.setAsyncSupported("true");
+    context.addFilterDef(definition);
+    FilterMap mapping = new FilterMap();
+    mapping.setFilterName("tollgate");
+    mapping.addURLPattern("/*");
+    mapping.setDispatcher(DispatcherType.REQUEST.name());
+    context.addFilterMap(mapping);
+    tomcat.getConnector();
+    tomcat.start();
+    try {
+      use.accept(tomcat.getConnector().getLocalPort());
+    } finally {
+      tomcat.stop();
+      tomcat.destroy();
+    }
+  }
+
+  /** Waits until the requests that counted have left so many hits. */
+  private static void awaitLeft(TollgateClient client, long left) {
+    Descriptor address = Descriptor.of("remote_address", "127.0.0.1");
+    CheckRequest nothing = CheckRequest.builder().descriptor(address).hits(0).build();
+    long started = System.nanoTime();
+    while (client.peek(nothing).remaining().orElseThrow() != left) {
+      assertTrue(System.nanoTime() - started < 10_000_000_000L, "no hit was taken");
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(names = {"FAILED", "SUCCESSFUL"})
+  void servletFilterCounts(Count count, @TempDir java.nio.file.Path folder) throws Throwable {
+    Map<String, Integer> failing = Map.of("/missing", 404, "/broken", 500, "/later", 404);
+    LimitOptions<HttpServletRequest> options =
+        LimitOptions.<HttpServletRequest>builder()
+            .descriptor(RequestEntry.remoteAddress("remote_address"))
+            .count(count)
+            .build();
+    try (RealTollgate tollgate = RealTollgate.start();
+        TollgateClient client = ServiceTest.client(tollgate.address()).build()) {
+      withServlet(
+          folder,
+          client,
+          options,
+          port -> {
+            List<String> bad = List.of("/missing", "/broken", "/later");
+            List<String> good = List.of("/");
+            List<String> counted = count == Count.FAILED ? bad : good;
+            for (int left = 4; left >= 0; left--) {
+              for (String path : count == Count.FAILED ? good : bad) {
+                assertEquals(failing.getOrDefault(path, 200), get(port, path).statusCode(), path);
+              }
+              String path = counted.get(left % counted.size());
+              assertEquals(failing.getOrDefault(path, 200), get(port, path).statusCode(), path);
+              awaitLeft(client, left);
+            }
+            assertEquals(429, get(port, "/").statusCode());
+            assertEquals(429, get(port, "/missing").statusCode());
+          });
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(names = {"FAILED", "SUCCESSFUL"})
+  void grpcInterceptorCounts(Count count) throws Exception {
+    LimitOptions<GrpcRequest> options =
+        LimitOptions.<GrpcRequest>builder()
+            .descriptor(RequestEntry.remoteAddress("remote_address"))
+            .count(count)
+            .build();
+    HealthCheckRequest good = HealthCheckRequest.getDefaultInstance();
+    HealthCheckRequest bad = HealthCheckRequest.newBuilder().setService("unknown").build();
+    try (RealTollgate tollgate = RealTollgate.start();
+        TollgateClient client = ServiceTest.client(tollgate.address()).build()) {
+      Server server =
+          NettyServerBuilder.forAddress(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0))
+              .intercept(new TollgateInterceptor(client, options))
+              .addService(new HealthStatusManager().getHealthService())
+              .build()
+              .start();
+      ManagedChannel channel =
+          NettyChannelBuilder.forAddress("127.0.0.1", server.getPort()).usePlaintext().build();
+      try {
+        var stub = HealthGrpc.newBlockingStub(channel);
+        for (int left = 4; left >= 0; left--) {
+          // First the one that does not count: the other one may be counted at once.
+          for (HealthCheckRequest request :
+              count == Count.FAILED ? List.of(good, bad) : List.of(bad, good)) {
+            Status.Code expected = request == good ? Status.Code.OK : Status.Code.NOT_FOUND;
+            assertEquals(expected, check(stub, request));
+          }
+          awaitLeft(client, left);
+        }
+        assertEquals(Status.Code.RESOURCE_EXHAUSTED, check(stub, good));
+        assertEquals(Status.Code.RESOURCE_EXHAUSTED, check(stub, bad));
+      } finally {
+        channel.shutdownNow();
+        server.shutdownNow();
+      }
+    }
+  }
+
+  private static Status.Code check(HealthGrpc.HealthBlockingStub stub, HealthCheckRequest request) {
+    try {
+      stub.check(request);
+      return Status.Code.OK;
+    } catch (StatusRuntimeException ended) {
+      return ended.getStatus().getCode();
+    }
+  }
+
+  /** Refuses each request by a decision of its own. */
+  public static final class RefusingServlet extends HttpServlet {
+    private static final long serialVersionUID = 1L;
+
+    @Override
+    protected void doGet(HttpServletRequest request, HttpServletResponse response)
+        throws IOException {
+      LimitOptions<Object> options =
+          LimitOptions.builder()
+              .headers(HeaderStyle.X_RATELIMIT)
+              .body("slow down", "text/plain")
+              .build();
+      TollgateException error = TollgateException.breakerIsOpen();
+      Decision allowed = Decision.withoutAnswer(true, Source.ALLOW, Optional.empty(), error);
+      Decision refused =
+          Decision.withoutAnswer(
+              false, Source.LOCAL, Optional.of(java.time.Duration.ofMillis(1_500)), error);
+      assertFalse(TollgateFilter.writeRefusal(response, allowed, options));
+      assertTrue(TollgateFilter.writeRefusal(response, refused, options));
     }
   }
 
   @Test
-  void servletFilter(@TempDir java.nio.file.Path folder) throws Exception {
+  void aHandlerWritesTheRefusal(@TempDir java.nio.file.Path folder) throws Exception {
+    Tomcat tomcat = new Tomcat();
+    tomcat.setBaseDir(folder.toString());
+    tomcat.setHostname("127.0.0.1");
+    tomcat.setPort(0);
+    Context context = tomcat.addContext("", folder.toString());
+    Tomcat.addServlet(context, "refusing", new RefusingServlet());
+    context.addServletMappingDecoded("/*", "refusing");
+    tomcat.getConnector();
+    tomcat.start();
+    try {
+      HttpResponse<String> refused = get(tomcat.getConnector().getLocalPort(), "/");
+      assertEquals(429, refused.statusCode());
+      assertEquals("slow down", refused.body());
+      assertEquals("2", refused.headers().firstValue("Retry-After").orElseThrow());
+    } finally {
+      tomcat.stop();
+      tomcat.destroy();
+    }
+  }
+
+  @Test
+  void servletFilter(@TempDir java.nio.file.Path folder) throws Throwable {
     AtomicInteger decisions = new AtomicInteger();
     LimitOptions<HttpServletRequest> options =
         LimitOptions.<HttpServletRequest>builder()
@@ -109,31 +301,8 @@ class MiddlewareTest {
             .build();
     try (RealTollgate tollgate = RealTollgate.start();
         TollgateClient client = ServiceTest.client(tollgate.address()).build()) {
-      Tomcat tomcat = new Tomcat();
-      tomcat.setBaseDir(folder.toString());
-      tomcat.setHostname("127.0.0.1");
-      tomcat.setPort(0);
-      Context context = tomcat.addContext("", folder.toString());
-      Tomcat.addServlet(context, "hello", new HelloServlet());
-      context.addServletMappingDecoded("/*", "hello");
-      FilterDef definition = new FilterDef();
-      definition.setFilterName("tollgate");
-      definition.setFilter(new TollgateFilter(client, options));
-      context.addFilterDef(definition);
-      FilterMap mapping = new FilterMap();
-      mapping.setFilterName("tollgate");
-      mapping.addURLPattern("/*");
-      mapping.setDispatcher(DispatcherType.REQUEST.name());
-      context.addFilterMap(mapping);
-      tomcat.getConnector();
-      tomcat.start();
-      try {
-        fivePassAndTheSixthIsRefused(tomcat.getConnector().getLocalPort());
-        assertEquals(6, decisions.get());
-      } finally {
-        tomcat.stop();
-        tomcat.destroy();
-      }
+      withServlet(folder, client, options, MiddlewareTest::fivePassAndTheSixthIsRefused);
+      assertEquals(6, decisions.get());
     }
   }
 

@@ -10,6 +10,7 @@ import io.github.tollgatelimits.middleware.Answer;
 import io.github.tollgatelimits.middleware.LimitOptions;
 import io.github.tollgatelimits.middleware.RequestView;
 import io.grpc.ForwardingServerCall.SimpleForwardingServerCall;
+import io.grpc.ForwardingServerCallListener.SimpleForwardingServerCallListener;
 import io.grpc.Grpc;
 import io.grpc.Metadata;
 import io.grpc.ServerCall;
@@ -24,6 +25,8 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Consumer;
 import java.util.stream.StreamSupport;
 
 /**
@@ -87,6 +90,9 @@ public final class TollgateInterceptor implements ServerInterceptor {
     options.notifyDecision(request, decision);
     Answer answer = options.answer(decision);
     Metadata limits = metadata(answer.limitHeaders());
+    if (answer.passes() && check.get().dryRun()) {
+      return counted(call, limits, headers, next, check.get(), decision);
+    }
     if (answer.passes()) {
       return next.startCall(withInitialMetadata(call, limits), headers);
     }
@@ -94,6 +100,38 @@ public final class TollgateInterceptor implements ServerInterceptor {
     limits.merge(refusal.trailers());
     call.close(refusal.status(), limits);
     return new ServerCall.Listener<>() {};
+  }
+
+  /** Starts a call that takes hits once it has ended, if its outcome counts. */
+  private <Q, A> ServerCall.Listener<Q> counted(
+      ServerCall<Q, A> call,
+      Metadata limits,
+      Metadata headers,
+      ServerCallHandler<Q, A> next,
+      CheckRequest check,
+      Decision decision) {
+    AtomicBoolean ended = new AtomicBoolean();
+    Consumer<Boolean> end =
+        failed -> {
+          if (ended.compareAndSet(false, true)) {
+            options.ended(client, check, decision, failed);
+          }
+        };
+    ServerCall<Q, A> reporting =
+        new SimpleForwardingServerCall<>(withInitialMetadata(call, limits)) {
+          @Override
+          public void close(Status status, Metadata trailers) {
+            end.accept(!status.isOk());
+            super.close(status, trailers);
+          }
+        };
+    return new SimpleForwardingServerCallListener<>(next.startCall(reporting, headers)) {
+      @Override
+      public void onCancel() {
+        end.accept(true);
+        super.onCancel();
+      }
+    };
   }
 
   record Refusal(Status status, Metadata trailers) {}

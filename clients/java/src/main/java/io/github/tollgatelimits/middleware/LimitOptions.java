@@ -4,6 +4,7 @@ import io.github.tollgatelimits.CheckRequest;
 import io.github.tollgatelimits.Decision;
 import io.github.tollgatelimits.Descriptor;
 import io.github.tollgatelimits.Source;
+import io.github.tollgatelimits.TollgateClient;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -35,6 +36,7 @@ public final class LimitOptions<R> {
   private final List<PathTemplate> skipPaths;
   private final Predicate<? super R> skip;
   private final boolean shadow;
+  private final Count count;
   private final Set<HeaderStyle> headers;
   private final int status;
   private final String body;
@@ -49,6 +51,7 @@ public final class LimitOptions<R> {
     skipPaths = List.copyOf(options.skipPaths);
     skip = options.skip;
     shadow = options.shadow;
+    count = options.count;
     headers = options.headers.clone();
     status = options.status;
     body = options.body;
@@ -75,7 +78,8 @@ public final class LimitOptions<R> {
     if (present.isEmpty()) {
       return Optional.empty();
     }
-    CheckRequest.Builder check = CheckRequest.builder().descriptors(present);
+    CheckRequest.Builder check =
+        CheckRequest.builder().descriptors(present).dryRun(count != Count.ALL);
     hits.ifPresent(function -> check.hits(function.applyAsLong(request)));
     return Optional.of(check.build());
   }
@@ -99,6 +103,25 @@ public final class LimitOptions<R> {
       onDecision.accept(request, decision);
     } catch (RuntimeException error) {
       LOGGER.log(System.Logger.Level.WARNING, "onDecision failed", error);
+    }
+  }
+
+  /**
+   * Takes the hits of a request that passed and has ended, if its outcome counts. Does not wait for
+   * the answer.
+   *
+   * @param check the check of the request, see {@link #checkOf}
+   * @param failed whether the request failed
+   */
+  public void ended(TollgateClient client, CheckRequest check, Decision decision, boolean failed) {
+    // Nothing is counted without the service.
+    if (!check.dryRun() || decision.error().isPresent() || failed != (count == Count.FAILED)) {
+      return;
+    }
+    try {
+      client.checkAsync(check.withDryRun(false));
+    } catch (IllegalStateException closed) {
+      // The program ends.
     }
   }
 
@@ -142,6 +165,7 @@ public final class LimitOptions<R> {
     private List<PathTemplate> skipPaths = List.of();
     private Predicate<? super R> skip = request -> false;
     private boolean shadow;
+    private Count count = Count.ALL;
     private EnumSet<HeaderStyle> headers = EnumSet.of(HeaderStyle.RATELIMIT);
     private int status = 429;
     private String body = "Too Many Requests";
@@ -209,6 +233,16 @@ public final class LimitOptions<R> {
     /** Sets whether requests are checked, but always pass, without headers. Default: false. */
     public Builder<R> shadow(boolean shadow) {
       this.shadow = shadow;
+      return this;
+    }
+
+    /**
+     * Sets which requests take hits. With {@link Count#FAILED} and {@link Count#SUCCESSFUL} a
+     * request is checked by a dry run, and takes hits once it has a status: it failed with 400 or
+     * more, in gRPC with any status but OK, or without a response. Default: {@link Count#ALL}.
+     */
+    public Builder<R> count(Count count) {
+      this.count = Objects.requireNonNull(count, "count");
       return this;
     }
 

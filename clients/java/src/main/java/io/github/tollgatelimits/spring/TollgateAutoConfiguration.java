@@ -105,6 +105,7 @@ public class TollgateAutoConfiguration {
               .trustedProxies(filter.trustedProxies())
               .skipPaths(filter.skipPaths())
               .shadow(filter.shadow())
+              .count(filter.count())
               .headers(filter.headers())
               .status(filter.status())
               .body(filter.body(), filter.contentType())

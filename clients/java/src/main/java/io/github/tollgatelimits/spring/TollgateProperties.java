@@ -3,6 +3,7 @@ package io.github.tollgatelimits.spring;
 import io.github.tollgatelimits.OnError;
 import io.github.tollgatelimits.Protocol;
 import io.github.tollgatelimits.UnknownDomain;
+import io.github.tollgatelimits.middleware.Count;
 import io.github.tollgatelimits.middleware.HeaderStyle;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -74,6 +75,7 @@ public record TollgateProperties(
    * @param trustedProxies addresses and CIDR blocks
    * @param skipPaths templates of the paths that pass without a check
    * @param shadow whether requests always pass
+   * @param count which requests take hits
    * @param headers rate limit headers
    * @param status HTTP status of a refused request
    * @param body body of a refused request
@@ -87,6 +89,7 @@ public record TollgateProperties(
       @DefaultValue List<String> trustedProxies,
       @DefaultValue List<String> skipPaths,
       @DefaultValue("false") boolean shadow,
+      @DefaultValue("ALL") Count count,
       @DefaultValue("RATELIMIT") List<HeaderStyle> headers,
       @DefaultValue("429") int status,
       @DefaultValue("Too Many Requests") String body,
