@@ -13,6 +13,7 @@
 #
 # Clients (clients/README.md):
 # make clients          packages of all clients, in target/client-packages
+# make clients-go       the package of one client, with the toolchain of its language only; also -java, -node, -python, -rust
 # make test-clients     tests of all clients, and their packages in empty projects
 # make test-vectors     the shared vectors in all clients
 # make test-client-go   tests of one client; also -java, -node, -python, -rust
@@ -94,7 +95,7 @@ export NEXTEST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && e
 
 CODEGEN := --locked --manifest-path proto/codegen/Cargo.toml --target-dir target/codegen
 
-CLIENT_TARGETS := $(foreach step,build lint test vectors,$(CLIENT_LANGUAGES:%=$(step)-client-%))
+CLIENT_TARGETS := $(foreach step,lint test vectors,$(CLIENT_LANGUAGES:%=$(step)-client-%)) $(CLIENT_LANGUAGES:%=clients-%)
 
 .PHONY: release-check $(CLIENT_TARGETS) clients deps-all packages packages-all proto test-all test-stage test-repeat test-mutants test-vectors test-wire-clients test-instructions test-browser test-debian lint-clients test-clients test-quota test-demo demo bench-clients bench-quotas bench-quota-load run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean bench-redis-cluster bench-snapshot bench-tenants bench-alone
 
@@ -482,16 +483,24 @@ $(CLIENTS)/go/client: $(wildcard tests/clients/go/*) | $(GO)
 	touch $@
 
 # What the commands of the clients (clients/*/commands.json) need: Go, Python with the clients' development packages, and the rest.
-$(CLIENT_PACKAGES)/.done: clients/python/requirements-dev.txt | $(GO) $(VENV)/.done $(CRDS)/.done packages
-	mkdir -p $(CLIENT_PACKAGES)/path
-	ln -sf $(GO) $(CLIENT_PACKAGES)/path/go
-	python3 -m venv $(CLIENT_PACKAGES)/venv
-	$(CLIENT_PACKAGES)/venv/bin/pip install -q --disable-pip-version-check -r clients/python/requirements-dev.txt
+$(CLIENT_PACKAGES)/.done: $(CLIENT_PACKAGES)/path/go $(CLIENT_PACKAGES)/venv/.done | $(VENV)/.done $(CRDS)/.done packages
+	touch $@
+
+$(CLIENT_PACKAGES)/path/go: | $(GO)
+	mkdir -p $(@D)
+	ln -sf $(GO) $@
+
+$(CLIENT_PACKAGES)/venv/.done: clients/python/requirements-dev.txt
+	python3 -m venv $(@D)
+	$(@D)/bin/pip install -q --disable-pip-version-check -r clients/python/requirements-dev.txt
 	touch $@
 
 CLIENT_STEP := python3 tests/client_packages/run.py
 
-$(CLIENT_LANGUAGES:%=build-client-%): build-client-%: $(CLIENT_PACKAGES)/.done
+# Each needs the toolchain of its language only.
+clients-go: $(CLIENT_PACKAGES)/path/go
+clients-python: $(CLIENT_PACKAGES)/venv/.done
+$(CLIENT_LANGUAGES:%=clients-%): clients-%:
 	$(CLIENT_STEP) $* build
 
 $(CLIENT_LANGUAGES:%=lint-client-%): lint-client-%: $(CLIENT_PACKAGES)/.done
@@ -503,7 +512,9 @@ $(CLIENT_LANGUAGES:%=vectors-client-%): vectors-client-%: $(CLIENT_PACKAGES)/.do
 $(CLIENT_LANGUAGES:%=test-client-%): test-client-%: $(CLIENT_PACKAGES)/.done target/debug/tollgate
 	$(CLIENT_STEP) $* test planted
 
-clients: $(CLIENT_LANGUAGES:%=build-client-%)
+clients: $(CLIENT_PACKAGES)/.done
+	$(MAKE) --no-print-directory $(CLIENT_LANGUAGES:%=clients-%)
+
 lint-clients: $(CLIENT_LANGUAGES:%=lint-client-%)
 test-vectors: $(CLIENT_LANGUAGES:%=vectors-client-%)
 

@@ -4,7 +4,8 @@
 # CONTRIBUTING.md says what each is.
 cd "${1:-$(dirname "$0")/..}" || exit 2
 left=$(
-  grep -HnE 'tollgate\.example|@packages\.invalid' Cargo.toml helm/tollgate/Chart.yaml packaging/debian/changelog
+  grep -HnE 'tollgate\.example|@packages\.invalid' Cargo.toml helm/tollgate/Chart.yaml packaging/debian/changelog \
+    clients/java/pom.xml clients/node/package.json clients/python/pyproject.toml clients/rust/Cargo.toml tests/client_packages/common.py
   grep -qE '^ +(email|url): ' helm/tollgate/Chart.yaml || echo 'helm/tollgate/Chart.yaml: a maintainer without an address'
   grep -qE 'mailto:|https://' SECURITY.md || echo 'SECURITY.md: no address for reports'
 )

@@ -566,7 +566,7 @@ fn every_path_in_the_maps_exists() {
 
 #[test]
 fn what_is_to_be_filled_in_before_a_release_is_named() {
-    const FILES: [(&str, &str, &str); 4] = [
+    const FILES: [(&str, &str, &str); 9] = [
         (
             "Cargo.toml",
             "tollgate@packages.invalid",
@@ -579,6 +579,31 @@ fn what_is_to_be_filled_in_before_a_release_is_named() {
         ),
         (
             "helm/tollgate/Chart.yaml",
+            "https://tollgate.example",
+            "https://limits.test",
+        ),
+        (
+            "clients/java/pom.xml",
+            "https://tollgate.example",
+            "https://limits.test",
+        ),
+        (
+            "clients/node/package.json",
+            "https://tollgate.example",
+            "https://limits.test",
+        ),
+        (
+            "clients/python/pyproject.toml",
+            "https://tollgate.example",
+            "https://limits.test",
+        ),
+        (
+            "clients/rust/Cargo.toml",
+            "https://tollgate.example",
+            "https://limits.test",
+        ),
+        (
+            "tests/client_packages/common.py",
             "https://tollgate.example",
             "https://limits.test",
         ),

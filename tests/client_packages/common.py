@@ -9,6 +9,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CLIENTS = ROOT / "clients"
+# Where the repository can be read. Packages link to it.
+SOURCE = "https://tollgate.example/source"
 PACKAGES = ROOT / "target" / "client-packages"
 LANGUAGES = ["go", "java", "node", "python", "rust"]
 

@@ -2,23 +2,59 @@
 
 Usage: run.py LANGUAGE STEP...
 
-Steps: generate, lint, vectors, test, build. The step `planted` makes each mistake of the client's planted.json in a copy
+Steps: generate, lint, vectors, test, build. A package is built from a copy of the client whose pages have absolute links. The step
+`planted` makes each mistake of the client's planted.json in a copy
 of the client, and sees the named vector fail.
 """
 
+import contextlib
 import json
+import os.path
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
-from common import CLIENTS, PACKAGES, ROOT, commands, environment, has_toolchain, run
+from common import CLIENTS, PACKAGES, ROOT, SOURCE, commands, environment, has_toolchain, run
 
 
 def vector_names():
     """The names of all cases."""
     return {case["name"] for file in (CLIENTS / "vectors").glob("*.json") for case in json.loads(file.read_text())["cases"]}
+
+
+@contextlib.contextmanager
+def copied(language, *, installed=False):
+    """A copy of a client, with or without what is installed and built in it."""
+    with tempfile.TemporaryDirectory(dir=PACKAGES) as folder:
+        # Beside the copy lies what a client reads of other folders.
+        copy = pathlib.Path(folder) / "clients" / language
+        unused = shutil.ignore_patterns("node_modules", "target", "dist", "build")
+        shutil.copytree(CLIENTS / language, copy, symlinks=True, ignore=None if installed else unused)
+        (copy.parent / "proto").symlink_to(CLIENTS / "proto")
+        (copy.parent.parent / "proto").symlink_to(ROOT / "proto")
+        yield copy
+
+
+def absolute_links(page, language):
+    """The text of a page of a client with links to the repository in place of relative ones."""
+
+    def absolute(link):
+        return f"]({SOURCE}/{os.path.normpath(f'clients/{language}/{link[1]}')}{link[2] or ''})"
+
+    return re.sub(r"\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", absolute, page)
+
+
+def build(language, env):
+    PACKAGES.mkdir(parents=True, exist_ok=True)
+    with copied(language) as copy:
+        for name in ("README.md", "CHANGELOG.md"):
+            page = copy / name
+            page.write_text(absolute_links(page.read_text(), language))
+        for command in commands(language, "build"):
+            run(command, copy, env)
 
 
 def plant(language):
@@ -27,12 +63,7 @@ def plant(language):
     if not mistakes:
         sys.exit(f"{source}/planted.json plants no mistake")
     known = vector_names()
-    with tempfile.TemporaryDirectory(dir=PACKAGES) as folder:
-        # Beside the copy lies what a client reads of other folders.
-        copy = pathlib.Path(folder) / "clients" / language
-        shutil.copytree(source, copy, symlinks=True)
-        (copy.parent / "proto").symlink_to(CLIENTS / "proto")
-        (copy.parent.parent / "proto").symlink_to(ROOT / "proto")
+    with copied(language, installed=True) as copy:
         env = {**environment(language), "TOLLGATE_VECTORS": str(CLIENTS / "vectors")}
         (command,) = commands(language, "vectors")
         for mistake in mistakes:
@@ -62,6 +93,9 @@ def main():
     for step in steps:
         if step == "planted":
             plant(language)
+            continue
+        if step == "build":
+            build(language, env)
             continue
         for command in commands(language, step):
             run(command, CLIENTS / language, env)
