@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::admin_api::time_text;
+use crate::admin_api::{counted, time_text};
 use crate::pipeline::Generations;
 use crate::settings::Settings;
 use crate::store::{Store, StoreHealth, StoreStart};
@@ -140,11 +140,15 @@ impl Readiness {
                 say(
                     self.rules_ready(),
                     format_args!(
-                        "rules: generation {}, hash {:012x}, {} limits in {} domains",
+                        "rules: generation {}, hash {:012x}, {} in {}",
                         generation.number,
                         generation.hash,
-                        generation.rules.written_rules().count(),
-                        generation.rules.domain_count(),
+                        counted(
+                            generation.rules.written_rules().count() as u64,
+                            "limit",
+                            "limits"
+                        ),
+                        counted(generation.rules.domain_count() as u64, "domain", "domains"),
                     ),
                 );
                 let warnings = &generation.warnings;

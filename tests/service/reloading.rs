@@ -162,7 +162,7 @@ async fn rejected_rules_are_reported_until_valid_ones_load() {
     let good = get(service.admin, "/readyz?verbose").await;
     let hash = format!("{:012x}", service.rules_hash());
     let expected = format!(
-        "[+] rules: generation 1, hash {hash}, 1 limits in 1 domains\n[+] stop: not asked to stop\nready\n"
+        "[+] rules: generation 1, hash {hash}, 1 limit in 1 domain\n[+] stop: not asked to stop\nready\n"
     );
     assert_eq!(good, (200, expected));
 
