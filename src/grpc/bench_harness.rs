@@ -15,7 +15,8 @@ use std::task::{Context, Waker};
 
 use crate::grpc::connection::message_of;
 use crate::pipeline::{
-    Batcher, CandidateBatcher, EncodedResponse, Pipeline, RequestError, Responder,
+    ApiAnswer, ApiError, Batcher, CandidateBatcher, EncodedResponse, Pipeline, RequestError,
+    Responder,
 };
 use crate::settings::Settings;
 use crate::store::Worker;
@@ -95,6 +96,8 @@ impl Responder for Caller {
             response.write_frame(&mut *self.0.borrow_mut());
         }
     }
+
+    fn respond_check(self, _: Result<ApiAnswer, ApiError>) {}
 
     fn release(self) {}
 

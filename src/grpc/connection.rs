@@ -39,17 +39,20 @@ use crate::answer_memory::{AnswerPermit, ConnectionAnswers};
 use crate::grpc::connection_supervisor::supervise;
 use crate::grpc::context::{ServerContext, yield_to_others};
 use crate::grpc::layers::{ConnectionCalls, SHOULD_RATE_LIMIT};
-use crate::grpc::services::api_call::{Caller, plain_status};
-use crate::grpc::services::rate_limits::{ApiCalls, CHECK, PEEK};
+use crate::grpc::services::api_call::{Caller, api_status, plain_status};
+use crate::grpc::services::rate_limits::{ApiCalls, CHECK, PEEK, check_response};
 use crate::grpc::services::{is_client_streaming, is_streaming};
 use crate::grpc::slow_path::{
     RequestBodies, UnsentBodies, fields, forward, header_map, http_request,
 };
 use crate::net::{Connection, ShutdownSignal};
-use crate::pipeline::{Batcher, EncodedResponse, FRAME_HEAD_BYTES, RequestError, Responder};
-use crate::proto::tollgate::v1::CheckRequest;
+use crate::pipeline::{
+    ApiAnswer, ApiError, Batcher, EncodedResponse, FRAME_HEAD_BYTES, RequestError, Responder,
+    check_as_request,
+};
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call as ApiCall;
+use crate::proto::tollgate::v1::{CheckRequest, CheckResponse};
 use crate::tracing::TraceParent;
 
 /// Maximum number of calls that a connection starts before it yields.
@@ -394,9 +397,14 @@ impl ConnectionTask {
             };
             let captured = call.captured.as_ref();
             let parent = captured.and_then(|value| TraceParent::read(value.as_bytes()));
+            let batcher = &self.thread.batcher;
             if call.path == SHOULD_RATE_LIMIT {
-                let batcher = &self.thread.batcher;
                 let started = batcher.start(message, call.timeout_us, parent, responder);
+                if started.is_ok() {
+                    return Ok(1);
+                }
+            } else if let Some(request) = check_as_request(message).filter(|_| call.path == CHECK) {
+                let started = batcher.start_check(&request, call.timeout_us, parent, responder);
                 if started.is_ok() {
                     return Ok(1);
                 }
@@ -591,21 +599,23 @@ impl StreamResponder {
     /// Sends the answer to a check or a peek of tollgate's API.
     fn respond_api(mut self, answered: Result<(Answer, Arc<AnswerPermit>), GrpcStatus>) {
         match answered {
-            Ok((Answer::Check(answer), _permit)) => {
-                self.pending = false;
-                let bytes = answer.encoded_len();
-                let mut http2 = self.http2.borrow_mut();
-                http2.respond_unary(self.stream, bytes + FRAME_HEAD_BYTES, |into| {
-                    into.push(0);
-                    into.extend_from_slice(&u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes());
-                    // A vector grows as needed.
-                    let _ = answer.encode(into);
-                });
-            }
+            Ok((Answer::Check(answer), _permit)) => self.send_check(&answer),
             // No check has an answer of another kind; dropping this resets the stream.
             Ok(_) => {}
             Err(status) => self.refuse(status),
         }
+    }
+
+    fn send_check(&mut self, answer: &CheckResponse) {
+        self.pending = false;
+        let bytes = answer.encoded_len();
+        let mut http2 = self.http2.borrow_mut();
+        http2.respond_unary(self.stream, bytes + FRAME_HEAD_BYTES, |into| {
+            into.push(0);
+            into.extend_from_slice(&u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes());
+            // A vector grows as needed.
+            let _ = answer.encode(into);
+        });
     }
 
     /// Sends the status of a call without an answer.
@@ -638,6 +648,13 @@ impl Responder for StreamResponder {
                 http2.respond_unary(self.stream, bytes, |into| response.write_frame(into));
             }
             Err(error) => self.refuse(plain_status(&error)),
+        }
+    }
+
+    fn respond_check(mut self, answer: Result<ApiAnswer, ApiError>) {
+        match answer {
+            Ok(answer) => self.send_check(&check_response(answer)),
+            Err(error) => self.refuse(api_status(error, "")),
         }
     }
 

@@ -24,8 +24,8 @@ use crate::grpc::context::{ConnectionLimits, ServerContext};
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::pipeline::{
-    Batcher, CandidateBatcher, CandidatePartitions, EncodedResponse, Generations, Parts, Pipeline,
-    RequestError, Responder,
+    ApiAnswer, ApiError, Batcher, CandidateBatcher, CandidatePartitions, EncodedResponse,
+    Generations, Parts, Pipeline, RequestError, Responder,
 };
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -94,6 +94,8 @@ impl Responder for Caller {
         assert_eq!(frame.len(), announced, "the announced length");
         self.answered.borrow_mut().push(frame);
     }
+
+    fn respond_check(self, _: Result<ApiAnswer, ApiError>) {}
 
     fn release(self) {
         panic!("the decoder reads it");

@@ -86,7 +86,7 @@ pub(super) fn internal(why: impl Into<String>) -> Status {
 }
 
 /// The status of a call for the reservation of this id.
-pub(super) fn api_status(error: ApiError, id: &str) -> Status {
+pub(in crate::grpc) fn api_status(error: ApiError, id: &str) -> Status {
     let message = error.to_string();
     match error {
         ApiError::Invalid(why) => invalid(why),

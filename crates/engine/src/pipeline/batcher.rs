@@ -28,6 +28,7 @@ use tokio::task;
 use crate::ended::RequestError;
 use crate::pipeline::Pipeline;
 use crate::pipeline::api::{SHORT_REQUEST_CHECKS_MAX, give_way};
+use crate::pipeline::api_call::ApiCall;
 use crate::pipeline::begin::{Call, Undecodable};
 use crate::pipeline::candidate::CandidateBatcher;
 use crate::pipeline::in_flight::{InFlight, Slot, register};
@@ -151,10 +152,37 @@ impl<R: Responder + 'static> Batcher<R> {
         parent: Option<TraceParent>,
         responder: R,
     ) -> Result<(), Undecodable> {
+        self.start_call(message, None, timeout_us, parent, responder)
+    }
+
+    /// Starts a check of tollgate's API, as the message of Envoy's method with explicit hits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batcher::start`].
+    pub fn start_check(
+        &self,
+        message: &[u8],
+        timeout_us: Option<u64>,
+        parent: Option<TraceParent>,
+        responder: R,
+    ) -> Result<(), Undecodable> {
+        let api = ApiCall::check(self.pipeline.answer_bytes_max());
+        self.start_call(message, Some(Box::new(api)), timeout_us, parent, responder)
+    }
+
+    fn start_call(
+        &self,
+        message: &[u8],
+        api: Option<Box<ApiCall>>,
+        timeout_us: Option<u64>,
+        parent: Option<TraceParent>,
+        responder: R,
+    ) -> Result<(), Undecodable> {
         let now_us = self.turn_us();
         let call = Call {
             message,
-            api: None,
+            api,
             parent,
             now_us,
         };
@@ -353,7 +381,13 @@ impl<R: Responder + 'static> Batcher<R> {
         let may_leave = pending.results.tentative.is_some() || !pending.is_asked;
         let is_left = may_leave && caller.is_cancelled();
         let pipeline = &self.pipeline;
+        let is_bare = matches!(caller, Caller::Task(TaskReply::Api(_)));
         match caller {
+            Caller::Stream(responder) if pending.api.is_some() => {
+                if let Some(answer) = pipeline.end_check(pending, scratch, now_us, is_left) {
+                    responder.respond_check(answer);
+                }
+            }
             Caller::Stream(responder) => {
                 pipeline.end(pending, scratch, now_us, is_left, |response| {
                     responder.respond(response);
@@ -375,7 +409,6 @@ impl<R: Responder + 'static> Batcher<R> {
         {
             candidates.put(pending);
         }
-        let is_bare = pending.api.is_some();
         if (ticket as usize) < IDLE_SLOTS_MAX {
             pending.clear(KEPT_MESSAGE_BYTES_MAX);
         } else {

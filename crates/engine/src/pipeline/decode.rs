@@ -11,6 +11,8 @@
 //!
 //! What it deliberately does not do: reject a request, copy a string, parse gRPC's frame.
 
+use std::borrow::Cow;
+
 use crate::pipeline::message::{self, OverrideFields};
 use crate::pipeline::policy::RequestPolicy;
 use tollgate_limiter::{Entry, Request};
@@ -43,6 +45,66 @@ pub fn decode<'b>(
         }
     }
     Some(())
+}
+
+/// Checks of more descriptors take turns, which a call of the fast path does not.
+const CHECKED_DESCRIPTORS_MAX: usize = 16;
+
+/// The field of a request's hits, 1.
+const ONE_HIT: [u8; 2] = [3 << 3, 1];
+
+/// A `CheckRequest` of tollgate's API as a `RateLimitRequest` with explicit hits: both have these
+/// bytes where no descriptor has hits of its own. None for a message that is not so, takes nothing,
+/// or is invalid.
+pub fn check_as_request(message: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let (mut has_domain, mut descriptors, mut has_hits) = (false, 0_usize, false);
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        match field {
+            (1, Value::Bytes(domain)) if is_text(domain) => has_domain = true,
+            (2, Value::Bytes(descriptor)) => {
+                plain_descriptor(descriptor)?;
+                descriptors = descriptors.saturating_add(1);
+            }
+            (3, Value::Varint(1..=0xffff_ffff)) => has_hits = true,
+            _ => return None,
+        }
+    }
+    if !has_domain || !(1..=CHECKED_DESCRIPTORS_MAX).contains(&descriptors) {
+        return None;
+    }
+    if has_hits {
+        return Some(message.into());
+    }
+    Some([message, &ONE_HIT].concat().into())
+}
+
+/// Whether a descriptor has nothing but entries with keys.
+fn plain_descriptor(message: &[u8]) -> Option<()> {
+    let mut entries = 0_usize;
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        let (1, Value::Bytes(entry)) = field else {
+            return None;
+        };
+        let mut has_key = false;
+        let mut fields = Fields(entry);
+        while let Some(field) = fields.next()? {
+            match field {
+                (1, Value::Bytes(key)) if is_text(key) => has_key = true,
+                (2, Value::Bytes(value)) if value.is_empty() || is_text(value) => {}
+                _ => return None,
+            }
+        }
+        has_key.then_some(())?;
+        entries = entries.saturating_add(1);
+    }
+    (entries > 0).then_some(())
+}
+
+/// Whether bytes are a text that is not empty.
+fn is_text(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && std::str::from_utf8(bytes).is_ok()
 }
 
 fn read_descriptor<'b>(
@@ -131,4 +193,89 @@ fn uint32(varint: u64) -> u32 {
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
 fn int32(varint: u64) -> i32 {
     varint as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use tollgate_limiter::Hits;
+    use tollgate_wire::proto::tollgate::v1::{CheckRequest, Descriptor, Entry as Pair, call::Call};
+
+    use super::*;
+    use crate::api_calls::read;
+
+    fn descriptor(pairs: &[(&str, &str)], hits: Option<u64>) -> Descriptor {
+        let entries = pairs.iter().map(|(key, value)| Pair {
+            key: (*key).to_owned(),
+            value: (*value).to_owned(),
+        });
+        Descriptor {
+            entries: entries.collect(),
+            hits,
+        }
+    }
+
+    /// What both readers find: the domain, and the hits and entries of each descriptor.
+    fn found(request: &Request<'_>) -> String {
+        let descriptors = request
+            .descriptors()
+            .map(|one| (one.hits, one.entries.to_vec()));
+        format!("{:?} {:?}", request.domain, descriptors.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_check_is_read_as_a_request_of_envoy_or_not_at_all() {
+        let policy = RequestPolicy {
+            negative_hits: true,
+            overrides: true,
+        };
+        let good = descriptor(&[("user", "ann"), ("path", "")], None);
+        let lists = [
+            vec![],
+            vec![good.clone()],
+            vec![good.clone(), descriptor(&[("k", "é")], None)],
+            vec![good.clone(), descriptor(&[("k", "v")], Some(3))],
+            vec![descriptor(&[], None)],
+            vec![descriptor(&[("", "v")], None)],
+            vec![good.clone(); CHECKED_DESCRIPTORS_MAX],
+            vec![good; CHECKED_DESCRIPTORS_MAX + 1],
+        ];
+        let mut read_quickly = 0;
+        for domain in ["", "d"] {
+            for descriptors in &lists {
+                for hits in [None, Some(0), Some(1), Some(7), Some(1 << 32)] {
+                    let check = CheckRequest {
+                        domain: domain.to_owned(),
+                        descriptors: descriptors.clone(),
+                        hits,
+                    };
+                    let message = check.encode_to_vec();
+                    let Some(quick) = check_as_request(&message) else {
+                        continue;
+                    };
+                    read_quickly += 1;
+                    let mut request = Request::default();
+                    decode(&quick, policy, &mut request).unwrap();
+                    let call = Call::Check(check);
+                    let (expected, _) = read(&call).unwrap();
+                    assert_eq!(found(&request), found(&expected));
+                    let hits = request.descriptors().map(|one| one.hits);
+                    let hits: Vec<_> = hits.collect();
+                    assert!(!hits.contains(&Hits::PEEK), "{hits:?}");
+                }
+            }
+        }
+        // Three lists, each with no hits, 1 and 7.
+        assert_eq!(read_quickly, 9);
+        let text = CheckRequest {
+            domain: "d".to_owned(),
+            descriptors: lists[1].clone(),
+            hits: None,
+        };
+        let mut message = text.encode_to_vec();
+        let at = message.windows(3).position(|part| part == b"ann").unwrap();
+        message[at] = 0xff;
+        assert!(check_as_request(&message).is_none(), "no UTF-8");
+        assert!(check_as_request(&[8, 1]).is_none(), "no text");
+    }
 }

@@ -72,6 +72,7 @@ pub use self::candidate::CandidateBatcher;
 pub use self::candidate::CandidatePartitions;
 pub use self::candidate_rules::{CandidateRules, CandidateSource};
 pub use self::debug_lines::DECISION_LOG;
+pub use self::decode::check_as_request;
 pub use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 use self::excess::ExcessLog;
 pub use self::excess::RequestBound;

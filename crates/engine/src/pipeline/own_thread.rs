@@ -9,6 +9,7 @@ use tokio::runtime::{self, LocalOptions};
 
 use crate::ended::RequestError;
 use crate::pipeline::Pipeline;
+use crate::pipeline::api::{ApiAnswer, ApiError};
 use crate::pipeline::batcher::Batcher;
 use crate::pipeline::encode::EncodedResponse;
 use crate::pipeline::responder::Responder;
@@ -54,6 +55,10 @@ pub(crate) enum NoStream {}
 
 impl Responder for NoStream {
     fn respond(self, _: Result<EncodedResponse<'_>, RequestError>) {
+        match self {}
+    }
+
+    fn respond_check(self, _: Result<ApiAnswer, ApiError>) {
         match self {}
     }
 

@@ -37,65 +37,60 @@ pub(super) struct CallSize {
     pub(super) request_bytes: u64,
 }
 
+/// The answer to a check or a peek.
+pub(in crate::grpc) fn check_response(answer: ApiAnswer) -> proto::CheckResponse {
+    proto::CheckResponse {
+        verdict: verdict(answer.verdict),
+        remaining: answer.remaining,
+        reset: answer.reset_us.map(duration),
+        retry_after: answer.retry_us.map(duration),
+        limits: answer.limits.into_iter().map(limit).collect(),
+        no_limit: answer.no_limit.map_or("", NoLimit::word).to_owned(),
+    }
+}
+
 /// The answer to a call.
 fn answer(call: Call, answer: ApiAnswer) -> Answer {
-    let verdict = verdict(answer.verdict);
-    let reset = answer.reset_us.map(duration);
-    let retry_after = answer.retry_us.map(duration);
+    let (hits, settled) = (answer.hits, answer.settled);
+    let repeated = answer.reservation == ReservationOutcome::SettledBefore;
     let expires = answer
         .expires_ms
         .map(|ms| duration(u64::from(ms).saturating_mul(1_000)));
     let passed = answer.verdict == Code::Ok;
-    let limits = answer.limits.into_iter().map(limit).collect();
-    let remaining = answer.remaining;
-    let no_limit = answer.no_limit.map_or("", NoLimit::word).to_owned();
-    let settle = |reservation, settled: bool| {
+    let checked = check_response(answer);
+    let settle = |reservation, is_settled: bool, checked: proto::CheckResponse| {
         Answer::Settle(proto::SettleResponse {
             reservation,
-            reserved: if settled { answer.settled.reserved } else { 0 },
-            committed: if settled { answer.settled.committed } else { 0 },
-            repeated: answer.reservation == ReservationOutcome::SettledBefore,
-            remaining,
-            reset,
-            expires: if settled { None } else { expires },
-            limits: Vec::new(),
+            reserved: if is_settled { settled.reserved } else { 0 },
+            committed: if is_settled { settled.committed } else { 0 },
+            repeated,
+            remaining: checked.remaining,
+            reset: checked.reset,
+            expires: expires.filter(|_| !is_settled),
+            limits: checked.limits,
         })
     };
-    let mut made = match call {
-        Call::Check(_) | Call::Peek(_) => Answer::Check(proto::CheckResponse {
-            verdict,
-            remaining,
-            reset,
-            retry_after,
-            limits: Vec::new(),
-            no_limit,
-        }),
+    match call {
+        Call::Check(_) | Call::Peek(_) => Answer::Check(checked),
         Call::Reserve(call) => Answer::Reserve(proto::ReserveResponse {
-            verdict,
+            verdict: checked.verdict,
             reservation: if passed {
                 call.reservation
             } else {
                 String::new()
             },
-            hits: answer.hits,
+            hits,
             expires: expires.filter(|_| passed),
-            remaining,
-            reset,
-            retry_after,
-            limits: Vec::new(),
-            no_limit,
+            remaining: checked.remaining,
+            reset: checked.reset,
+            retry_after: checked.retry_after,
+            limits: checked.limits,
+            no_limit: checked.no_limit,
         }),
-        Call::Extend(call) => settle(call.reservation, false),
-        Call::Commit(call) => settle(call.reservation, true),
-        Call::Release(call) => settle(call.reservation, true),
-    };
-    match &mut made {
-        Answer::Check(answer) => answer.limits = limits,
-        Answer::Reserve(answer) => answer.limits = limits,
-        Answer::Settle(answer) => answer.limits = limits,
-        Answer::Failure(_) => {}
+        Call::Extend(call) => settle(call.reservation, false, checked),
+        Call::Commit(call) => settle(call.reservation, true, checked),
+        Call::Release(call) => settle(call.reservation, true, checked),
     }
-    made
 }
 
 /// The answer to a call that failed: the fields of its status.

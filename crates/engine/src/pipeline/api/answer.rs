@@ -80,6 +80,33 @@ impl CallOutcomes<'_> {
     /// The answer. One of many limits lets other tasks run while it is written.
     pub(super) async fn answer(&self, decided: Decided) -> Result<ApiAnswer, ApiError> {
         let decided_checks: Vec<_> = self.decided_checks().collect();
+        let mut limits = Vec::new();
+        if let Some(names) = self.rule_names {
+            limits.reserve_exact(decided_checks.len());
+            for checks in decided_checks.chunks(LIMITS_PER_TURN) {
+                limits.extend(checks.iter().map(|one| self.limit(one, names)));
+                if decided_checks.len() > LIMITS_PER_TURN {
+                    give_way().await;
+                }
+            }
+        }
+        self.finish(decided, &decided_checks, limits)
+    }
+
+    /// The answer, written at once.
+    pub(super) fn answer_at_once(&self, decided: Decided) -> Result<ApiAnswer, ApiError> {
+        let decided_checks: Vec<_> = self.decided_checks().collect();
+        let names = self.rule_names.unwrap_or_default();
+        let limits = decided_checks.iter().map(|one| self.limit(one, names));
+        self.finish(decided, &decided_checks, limits.collect())
+    }
+
+    fn finish(
+        &self,
+        decided: Decided,
+        decided_checks: &[DecidedCheck<'_>],
+        limits: Vec<ApiLimit>,
+    ) -> Result<ApiAnswer, ApiError> {
         if decided_checks.is_empty() {
             let no_limit = NoLimit::of(self.plan);
             return Ok(ApiAnswer::without_limits(self.call, decided, no_limit));
@@ -88,7 +115,7 @@ impl CallOutcomes<'_> {
             // Whatever it found open in the other limits.
             ReservationOutcome::SettledBefore
         } else {
-            self.reservation(&decided_checks, decided.code)
+            self.reservation(decided_checks, decided.code)
         };
         if reservation == ReservationOutcome::Unknown {
             return Err(ApiError::Unknown(
@@ -101,22 +128,12 @@ impl CallOutcomes<'_> {
             .iter()
             .min_by_key(|one| (!self.refuses(one), one.outcome.remaining))
             .map(|one| one.outcome);
-        let mut limits = Vec::new();
-        if let Some(names) = self.rule_names {
-            limits.reserve_exact(decided_checks.len());
-            for checks in decided_checks.chunks(LIMITS_PER_TURN) {
-                limits.extend(checks.iter().map(|one| self.limit(one, names)));
-                if decided_checks.len() > LIMITS_PER_TURN {
-                    give_way().await;
-                }
-            }
-        }
         Ok(ApiAnswer {
             verdict: decided.code,
             reservation,
-            hits: self.hits(&decided_checks, reservation, decided.code),
-            settled: self.settled(&decided_checks, reservation),
-            expires_ms: self.expires_ms(&decided_checks, reservation),
+            hits: self.hits(decided_checks, reservation, decided.code),
+            settled: self.settled(decided_checks, reservation),
+            expires_ms: self.expires_ms(decided_checks, reservation),
             remaining: tightest.map(|limit| limit.remaining),
             reset_us: tightest.map(|limit| limit.reset_us),
             retry_us: decided.retry_us.filter(|_| self.call.step.takes()),

@@ -1,10 +1,11 @@
 //! One call of the API: it is submitted to the thread that decides it, and answered here.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tollgate_limiter::{Code, LimitOrigin, Plan, Request};
+use tollgate_limiter::{Code, LimitOrigin, Outcome, Plan, Request};
 
 use super::answer::CallOutcomes;
 use super::bounds::{BatchProgress, SHORT_REQUEST_CHECKS_MAX, give_way, validate};
@@ -117,7 +118,6 @@ impl Pipeline {
         };
         self.submit(submission).await?;
         let outcomes = match TaskAnswer::received(ended).await {
-            Err(RequestError::Invalid(why)) => return Err(ApiError::Invalid(why)),
             Err(error) => return Err(error.into()),
             Ok(outcomes) => outcomes,
         };
@@ -135,9 +135,7 @@ impl Pipeline {
             give_way().await;
         }
         let plan = Plan::from_buffer(outcomes.plan, &rules.rules);
-        let refused = outcomes.decided.code == Code::OverLimit;
-        let after =
-            (refused && plan.all_or_nothing()).then(|| plan.after_refunds(&outcomes.outcomes));
+        let after = after_refunds(&plan, &outcomes.outcomes, outcomes.decided.code);
         CallOutcomes {
             call: &call,
             plan: &plan,
@@ -211,16 +209,74 @@ impl Pipeline {
         is_left: bool,
     ) -> Option<Result<ApiOutcomes, RequestError>> {
         refuse_peeks(pending);
-        let api = pending.api.as_ref();
-        let was_settled = api.is_some_and(|api| api.rounds.was_settled);
-        let has_response =
-            api.is_some_and(|api| matches!(api.step, ApiStep::Peek | ApiStep::Report));
         let undecided = pending.results.error.clone();
         let rules = match &pending.stage {
             Stage::Planned(rules) => Some(Arc::clone(&rules.0)),
             Stage::Bound(..) | Stage::Failed(_) => None,
         };
-        let decided = self.end(pending, scratch, now_us, is_left, |response| {
+        let decided = self.end_decided(pending, scratch, now_us, is_left);
+        Some(decided?.map(|decided| ApiOutcomes {
+            decided,
+            rules,
+            plan: std::mem::take(&mut pending.plan),
+            outcomes: std::mem::take(&mut pending.results.outcomes),
+            undecided,
+        }))
+    }
+
+    /// Ends a check of the API, for the stream that it came by. None if the caller has left.
+    pub(in crate::pipeline) fn end_check(
+        &self,
+        pending: &mut PendingRequest,
+        scratch: &mut Scratch,
+        now_us: u64,
+        is_left: bool,
+    ) -> Option<Result<ApiAnswer, ApiError>> {
+        let rules = match &pending.stage {
+            Stage::Planned(rules) => Some(Rc::clone(rules)),
+            Stage::Bound(..) | Stage::Failed(_) => None,
+        };
+        // What is asked is in the plan.
+        let call = ApiRequest {
+            request: Request::default(),
+            step: ApiStep::Check,
+            deadline: Deadline::NEVER,
+            parent: None,
+        };
+        let decided = match self.end_decided(pending, scratch, now_us, is_left)? {
+            Ok(decided) => decided,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let Some(rules) = rules else {
+            return Some(Ok(ApiAnswer::without_limits(&call, decided, None)));
+        };
+        let plan = pending.take_plan(&rules.rules);
+        let after = after_refunds(&plan, &pending.results.outcomes, decided.code);
+        let answer = CallOutcomes {
+            call: &call,
+            plan: &plan,
+            outcomes: after.as_deref().unwrap_or(&pending.results.outcomes),
+            rule_names: Some(&rules.names),
+            shadow: self.config.modes.shadow,
+        }
+        .answer_at_once(decided);
+        pending.put_plan(plan);
+        Some(answer)
+    }
+
+    /// Ends a call of the API, and says what the decision says of it.
+    fn end_decided(
+        &self,
+        pending: &mut PendingRequest,
+        scratch: &mut Scratch,
+        now_us: u64,
+        is_left: bool,
+    ) -> Option<Result<Decided, RequestError>> {
+        let api = pending.api.as_ref();
+        let was_settled = api.is_some_and(|api| api.rounds.was_settled);
+        let has_response =
+            api.is_some_and(|api| matches!(api.step, ApiStep::Peek | ApiStep::Report));
+        self.end(pending, scratch, now_us, is_left, |response| {
             let response = response?;
             let decision = response.decision();
             let headers = self.config.headers.as_ref();
@@ -233,15 +289,18 @@ impl Pipeline {
                 response: has_response.then(|| response.message()),
                 was_settled,
             })
-        });
-        Some(decided?.map(|decided| ApiOutcomes {
-            decided,
-            rules,
-            plan: std::mem::take(&mut pending.plan),
-            outcomes: std::mem::take(&mut pending.results.outcomes),
-            undecided,
-        }))
+        })
     }
+}
+
+/// What is left of the limits of a refused request whose other hits go back.
+fn after_refunds(
+    plan: &Plan<'_>,
+    outcomes: &[Option<Outcome>],
+    code: Code,
+) -> Option<Vec<Option<Outcome>>> {
+    let go_back = code == Code::OverLimit && plan.all_or_nothing();
+    go_back.then(|| plan.after_refunds(outcomes))
 }
 
 /// How large the answer to a planned call can be.

@@ -111,6 +111,17 @@ pub struct ApiLimit {
     pub retry_us: Option<u64>,
 }
 
+// === impl ApiError ===
+
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Invalid(why) => Self::Invalid(why),
+            error => Self::Request(error),
+        }
+    }
+}
+
 // === impl NoLimit ===
 
 impl NoLimit {
@@ -146,7 +157,7 @@ impl NoLimit {
 pub enum ApiError {
     /// The request has no decision.
     #[error(transparent)]
-    Request(#[from] RequestError),
+    Request(RequestError),
     /// The call asks for what a limit cannot do.
     #[error("{0}")]
     Invalid(String),

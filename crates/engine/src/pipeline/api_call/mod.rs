@@ -127,6 +127,14 @@ impl ApiCall {
         }
     }
 
+    /// A check whose answer may have so many bytes.
+    pub(super) fn check(answer_bytes_max: usize) -> Self {
+        Self {
+            answer_bytes_max: Some(answer_bytes_max),
+            ..Self::new(ApiStep::Check, Vec::new())
+        }
+    }
+
     pub(super) fn step(&self) -> ApiStep<'_> {
         self.step.with_id(&self.id)
     }
