@@ -64,8 +64,7 @@ class RateLimit:
         limit = status.current_limit
         unit = self.Response.RateLimit.Unit.Name(limit.unit).lower()
         many = limit.unit_multiplier.value or 1
-        article = "an" if unit == "hour" else "a"
-        window = f"{article} {unit}" if many == 1 else f"in {many} {unit}s"
+        window = f"per {unit}" if many == 1 else f"per {many} {unit}s"
         if not limit.unit:
             window = "in flight"
         then = "try again" if over else "resets"
