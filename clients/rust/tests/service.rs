@@ -282,6 +282,30 @@ impl Limiter for Counting {
     }
 }
 
+/// A service, a client, a limit that counts some requests, and what each of them left.
+async fn counting(
+    count: Count,
+) -> (
+    Service,
+    Client,
+    RateLimit<Counting>,
+    mpsc::UnboundedReceiver<Option<u64>>,
+) {
+    let service = Service::start(RULES).await;
+    let client = builder(service.grpc_address()).build().expect("a client");
+    let (taken, left) = mpsc::unbounded_channel();
+    let counting = Counting {
+        client: client.clone(),
+        taken,
+    };
+    let limit = RateLimit::builder(counting)
+        .descriptor([RequestEntry::value("remote_address", "any")])
+        .count(count)
+        .build()
+        .expect("valid options");
+    (service, client, limit, left)
+}
+
 /// Answers by the path of a request.
 fn answer_of<B: Default>(
     request: &http::Request<Bytes>,
@@ -299,18 +323,7 @@ async fn five_count<F: Future<Output = bool>>(
     count: Count,
     is_refused: impl Fn(RateLimit<Counting>, &'static str) -> F,
 ) {
-    let service = Service::start(RULES).await;
-    let client = builder(service.grpc_address()).build().expect("a client");
-    let (taken, mut left) = mpsc::unbounded_channel();
-    let counting = Counting {
-        client: client.clone(),
-        taken,
-    };
-    let limit = RateLimit::builder(counting)
-        .descriptor([RequestEntry::value("remote_address", "any")])
-        .count(count)
-        .build()
-        .expect("valid options");
+    let (_service, client, limit, mut left) = counting(count).await;
     let bad: &[&str] = &["/failed", "/broken"];
     let good: &[&str] = &["/"];
     let (counted, free) = match count {
@@ -376,18 +389,7 @@ async fn only_failed_or_successful_calls_are_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_leaves_counts_as_failed() {
-    let service = Service::start(RULES).await;
-    let client = builder(service.grpc_address()).build().expect("a client");
-    let (taken, mut left) = mpsc::unbounded_channel();
-    let counting = Counting {
-        client: client.clone(),
-        taken,
-    };
-    let limit = RateLimit::builder(counting)
-        .descriptor([RequestEntry::value("remote_address", "any")])
-        .count(Count::Failed)
-        .build()
-        .expect("valid options");
+    let (_service, client, limit, mut left) = counting(Count::Failed).await;
     let (started, has_started) = tokio::sync::oneshot::channel();
     let started = Arc::new(std::sync::Mutex::new(Some(started)));
     let service = tower::service_fn(move |_: http::Request<Bytes>| {
