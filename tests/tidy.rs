@@ -6,6 +6,7 @@
 //! What it deliberately does not do: parse Rust. It reads lines, skips comments and what follows
 //! `#[cfg(test)]`.
 
+mod client_options;
 mod luck;
 
 use std::collections::BTreeMap;
