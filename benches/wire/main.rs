@@ -198,7 +198,7 @@ fn measure(options: &Options, cores: usize) -> bool {
     let mut bars = Vec::new();
     for axis in all {
         if wanted(axis.name) {
-            show(&table::axis_heading(axis.name));
+            show(&table::axis_heading(axis.name, options.write.is_some()));
             for row in axis.run(options) {
                 let line = table::line(&row);
                 bars.extend(Bar::read(&line));

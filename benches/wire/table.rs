@@ -230,11 +230,16 @@ pub(crate) fn circumstances(options: &Options, cores: usize, made_by: &str) -> S
     text
 }
 
-/// Heading and chart of an axis, before its table.
-pub(crate) fn axis_heading(axis: &str) -> String {
+/// Heading of an axis, before its table, with its chart if one is written.
+pub(crate) fn axis_heading(axis: &str, has_chart: bool) -> String {
     let (subject, file) = (axis_subject(axis), axis_file(axis));
     let file = file.trim_start_matches("docs/");
-    format!("\n### {axis}\n\n![CPU µs a check: {subject}]({file})\n\n{HEAD}")
+    let image = if has_chart {
+        format!("![CPU µs a check: {subject}]({file})")
+    } else {
+        format!("CPU µs a check: {subject}")
+    };
+    format!("\n### {axis}\n\n{image}\n\n{HEAD}")
 }
 
 /// Writes the figures of a command into a page.

@@ -17,8 +17,12 @@ pub const PEERS_BEGIN: &str = "<!-- bench-peers -->\n";
 pub const PEERS_END: &str = "<!-- /bench-peers -->\n";
 
 /// Every axis with a chart, and what varies along it.
-const AXES: [(&str, &str); 9] = [
+const AXES: [(&str, &str); 10] = [
     ("one-key", "one key, by connections × streams"),
+    (
+        "own-api",
+        "the protocol of the clients beside Envoy's, by connections × streams",
+    ),
     (
         "spread",
         "100,000 keys on two cores, by connections × streams",
