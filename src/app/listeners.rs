@@ -32,22 +32,30 @@ impl Listeners {
     ///
     /// # Errors
     ///
-    /// When the gRPC or the HTTP port cannot be bound; the message names the address and its
-    /// setting. When the admin port would be reachable from other machines without a token or
-    /// client certificates.
+    /// When the gRPC or the HTTP port cannot be bound; the message names each port that cannot, its
+    /// address and its setting. When the admin port would be reachable from other machines without
+    /// a token or client certificates.
     pub async fn bind(settings: &Settings) -> io::Result<Self> {
         let listeners = &settings.listeners;
-        let grpc = match &listeners.grpc_uds {
+        let grpc: io::Result<Listener> = match &listeners.grpc_uds {
             Some(path) => net::bind_unix(path, listeners.grpc_uds_mode.0).map_err(|error| {
                 let message = format!("cannot listen on {}: {error} (--grpc-uds)", path.display());
                 io::Error::new(error.kind(), message)
-            })?,
+            }),
             None => bind(&listeners.grpc_host, listeners.grpc_port, "--grpc-port")
-                .await?
-                .into(),
+                .await
+                .map(Into::into),
         };
-        let http = bind(&listeners.host, listeners.port, "--port").await?;
+        let http = bind(&listeners.host, listeners.port, "--port").await;
         let admin = bind(&listeners.debug_host, listeners.debug_port, "--debug-port").await;
+        let (grpc, http) = match (grpc, http) {
+            (Ok(grpc), Ok(http)) => (grpc, http),
+            // All at once: one port in use is often another tollgate, which has all of them.
+            (grpc, http) => {
+                let errors = [grpc.err(), http.err(), admin.err()];
+                return Err(join(errors.into_iter().flatten()));
+            }
+        };
         let admin = admin
             .inspect_err(|error| tracing::error!(%error, "running without the admin port"))
             .ok();
@@ -91,6 +99,19 @@ async fn bind_all(host: &str, port: u16) -> io::Result<TcpListener> {
         Ok(listener) => Ok(listener),
         Err(_) => bind("0.0.0.0", port, setting).await,
     }
+}
+
+/// One error of several, with the kind of the first.
+fn join(errors: impl Iterator<Item = io::Error>) -> io::Error {
+    let mut kind = io::ErrorKind::Other;
+    let mut words = Vec::new();
+    for error in errors {
+        if words.is_empty() {
+            kind = error.kind();
+        }
+        words.push(error.to_string());
+    }
+    io::Error::new(kind, words.join("\n"))
 }
 
 async fn bind(host: &str, port: u16, setting: &str) -> io::Result<TcpListener> {
