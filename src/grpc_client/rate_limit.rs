@@ -19,12 +19,16 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::{
 };
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::proto::tollgate::v1::rate_limits_client::RateLimitsClient;
+use crate::proto::tollgate::v1::{CheckRequest, Descriptor, Entry};
 use crate::tls::{ClientFiles, TlsError};
 
 /// A client of the rate limit service.
 #[derive(Debug)]
 pub struct RateLimitClient {
     rpc: RateLimitServiceClient<Channel>,
+    /// tollgate's own API. Other services do not have it.
+    own: RateLimitsClient<Channel>,
     errors: ErrorRecord,
     target: Target,
 }
@@ -144,7 +148,8 @@ impl RateLimitClient {
         let connecting = server.connect(Reconnect::OnNextCall, |endpoint| endpoint);
         match tokio::time::timeout(timeout, connecting).await {
             Ok(Ok((channel, errors))) => Ok(Self {
-                rpc: RateLimitServiceClient::new(channel),
+                rpc: RateLimitServiceClient::new(channel.clone()),
+                own: RateLimitsClient::new(channel),
                 errors,
                 target,
             }),
@@ -178,6 +183,30 @@ impl RateLimitClient {
             },
             Some(failure) => self.target.handshake_error(failure),
         })
+    }
+
+    /// Why no limit applies to descriptors, as `no_limit` of tollgate's own API. It is a peek,
+    /// which takes no hits. None of a service without that API.
+    pub async fn why_no_limit<'d>(
+        &mut self,
+        domain: &str,
+        descriptors: impl IntoIterator<Item = &'d [(String, String)]>,
+    ) -> Option<String> {
+        let entry = |(key, value): &(String, String)| Entry {
+            key: key.clone(),
+            value: value.clone(),
+        };
+        let descriptors = descriptors.into_iter().map(|entries| Descriptor {
+            entries: entries.iter().map(entry).collect(),
+            hits: None,
+        });
+        let peek = self.own.peek(CheckRequest {
+            domain: domain.to_owned(),
+            descriptors: descriptors.collect(),
+            hits: None,
+        });
+        let answer = tokio::time::timeout(self.target.timeout, peek).await;
+        Some(answer.ok()?.ok()?.into_inner().no_limit)
     }
 }
 

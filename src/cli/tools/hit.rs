@@ -22,13 +22,15 @@ use crate::settings::nonzero_duration;
 
 /// The end of `hit --help`: every exit code.
 const EXIT_CODES: &str = "\
+If no limit matched, hit peeks once: the service then says whether it has rules for the domain.
+
 Exit codes (with --repeat, of the last answer):
   0  the request is within its limits
   1  a file cannot be read
   2  the command line is invalid
   3  over limit
   4  no answer, or an error in place of an answer
-  5  with --expect-limit: no limit matched a descriptor";
+  5  the service has no rules for the domain; with --expect-limit: no limit matched a descriptor";
 
 /// Arguments of `hit`.
 #[derive(Args, Debug)]
@@ -77,6 +79,17 @@ pub(crate) struct Hit {
     tls: TlsOptions,
 }
 
+/// Why no descriptor of a request had a limit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Missing {
+    /// The service has no rules for the domain.
+    Domain,
+    /// No rule of the domain matched.
+    Limit,
+    /// The service does not say: it is not tollgate.
+    Unknown,
+}
+
 /// The hits of a descriptor: `3` takes them, `-3` refunds them.
 #[derive(Clone, Copy, Debug)]
 struct Hits {
@@ -95,13 +108,15 @@ impl Hit {
     }
 
     async fn send_requests(self) -> Result<Exit, ClientError> {
-        let descriptors = self.descriptors.iter().map(|it| it.pairs.as_slice());
+        let descriptors = || self.descriptors.iter().map(|it| it.pairs.as_slice());
         let hits = (self.hits.count, self.refund());
-        let request = check_request(&self.domain, descriptors, hits);
+        let request = check_request(&self.domain, descriptors(), hits);
         let tls = self.tls.tls();
         let mut client = RateLimitClient::connect(&self.address, tls, self.timeout).await?;
         let mut exit = Exit::Success;
         let mut warned = vec![false; self.descriptors.len()];
+        // Asked once, when no limit matched.
+        let mut missing = None;
         for _ in 0..self.repeat {
             let answer = client.ask(request.clone()).await?;
             if self.json {
@@ -109,8 +124,16 @@ impl Hit {
             } else {
                 self.print(&answer);
             }
-            self.warn_of_missing_limits(&answer, &mut warned);
-            exit = self.exit(&answer);
+            if missing.is_none() && !answer.statuses.iter().any(is_matched) {
+                let why = client.why_no_limit(&self.domain, descriptors()).await;
+                missing = Some(match why.as_deref() {
+                    Some("unknown_domain") => Missing::Domain,
+                    Some(_) => Missing::Limit,
+                    None => Missing::Unknown,
+                });
+            }
+            self.warn_of_missing_limits(&answer, missing, &mut warned);
+            exit = self.exit(&answer, missing);
         }
         Ok(exit)
     }
@@ -121,8 +144,9 @@ impl Hit {
 
     /// The exit code of an answer. A missing limit comes first: without it the decision says
     /// nothing.
-    fn exit(&self, answer: &RateLimitResponse) -> Exit {
-        if self.expect_limit && !answer.statuses.iter().all(is_matched) {
+    fn exit(&self, answer: &RateLimitResponse, missing: Option<Missing>) -> Exit {
+        let is_missing = self.expect_limit && !answer.statuses.iter().all(is_matched);
+        if is_missing || missing == Some(Missing::Domain) {
             Exit::NoLimit
         } else if is_allowed(answer.overall_code) || self.any_decision {
             Exit::Success
@@ -149,22 +173,36 @@ impl Hit {
         }
     }
 
-    /// Warns once of each descriptor without a limit. If another descriptor of the request has
-    /// one, the domain is loaded.
-    fn warn_of_missing_limits(&self, answer: &RateLimitResponse, warned: &mut [bool]) {
+    /// Warns once of each descriptor without a limit, or of the domain if the service has no rules
+    /// for it. If another descriptor of the request has a limit, the domain is loaded.
+    fn warn_of_missing_limits(
+        &self,
+        answer: &RateLimitResponse,
+        missing: Option<Missing>,
+        warned: &mut [bool],
+    ) {
+        let domain = &self.domain;
         let is_loaded = answer.statuses.iter().any(is_matched);
         let statuses = self.descriptors.iter().zip(&answer.statuses);
-        for ((entries, status), warned) in statuses.zip(warned) {
-            if is_matched(status) || std::mem::replace(warned, true) {
+        for (at, (entries, status)) in statuses.enumerate() {
+            let has_warned = warned.get(at).is_none_or(|warned| *warned);
+            if is_matched(status) || has_warned {
                 continue;
             }
-            let (domain, descriptor) = (&self.domain, &entries.text);
-            let question = if is_loaded {
-                String::new()
-            } else {
-                format!("; is the domain {domain:?} loaded?")
-            };
-            eprintln!("warning: no limit matched {descriptor}{question}");
+            let descriptor = &entries.text;
+            match missing {
+                Some(Missing::Domain) => {
+                    eprintln!("error: the service has no rules for the domain {domain:?}");
+                    warned.fill(true);
+                }
+                Some(Missing::Unknown) if !is_loaded => eprintln!(
+                    "warning: no limit matched {descriptor}; is the domain {domain:?} loaded?"
+                ),
+                _ => eprintln!("warning: no limit matched {descriptor}"),
+            }
+            if let Some(warned) = warned.get_mut(at) {
+                *warned = true;
+            }
             let command = format!("tollgate explain RULES {domain} {descriptor}");
             eprintln!("  `{command}` shows which rules there are");
         }
