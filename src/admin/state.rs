@@ -358,7 +358,8 @@ fn partition_state(partition: u64, levels: &PartitionLevels) -> PartitionState {
         queue_checks: levels.waiting.load(Relaxed) as u64,
         admitted: levels.admitted.load(Relaxed),
         refused: levels.refused.load(Relaxed),
-        evicted: levels.evicted.load(Relaxed),
+        freed: levels.freed.load(Relaxed),
+        forgotten: levels.forgotten.load(Relaxed),
     }
 }
 

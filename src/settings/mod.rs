@@ -227,7 +227,7 @@ pub struct Settings {
 
     /// Response to new keys when memory is full of keys over their limits
     ///
-    /// Keys over their limits are the only ones that are never evicted.
+    /// Keys over their limits are the only ones that are never forgotten.
     #[arg(long, env = "TOLLGATE_ON_MEMORY_FULL", default_value = "share", value_name = "RESPONSE", help_heading = WORKERS)]
     pub on_memory_full: OnMemoryFull,
 

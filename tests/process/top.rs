@@ -193,7 +193,7 @@ fn rules_keys_partitions_and_replicas_fit_80_columns_and_24_lines() {
 
     terminal.press(&["3"]);
     let rows = |screen: &[String]| {
-        let is_row = |line: &&String| line.contains("http://127.0.0.1:");
+        let is_row = |line: &&String| line.contains("127.0.0.1:");
         screen.iter().filter(is_row).cloned().collect::<Vec<_>>()
     };
     terminal.wait(&["[3 Partitions]", "BUCKETS"]);

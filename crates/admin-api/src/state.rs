@@ -145,6 +145,8 @@ pub struct PartitionState {
     pub admitted: u64,
     /// Checks that were over their limit since the start.
     pub refused: u64,
-    /// Buckets that were removed since the start: idle ones, and those that had to make space.
-    pub evicted: u64,
+    /// Idle buckets that were freed since the start. A new bucket has the same state.
+    pub freed: u64,
+    /// Buckets that were forgotten since the start, for space, before they were idle.
+    pub forgotten: u64,
 }

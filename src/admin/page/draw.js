@@ -108,12 +108,13 @@ export function sparkline(cell, samples, length) {
   line.setAttribute("points", any ? points("refused").join(" ") : "");
 }
 
-/** A partition as a container: its fill, and pipes for what was admitted, refused and evicted. */
+/** A partition as a container: its fill, and pipes for what was admitted, refused, freed and forgotten. */
 export function vessel() {
   return svg("svg", { class: "vessel", viewBox: "0 0 100 80", "aria-hidden": "true" },
     svg("path", { class: "pipe admitted", d: "M50 64V80" }),
     svg("path", { class: "pipe refused", d: "M74 16H100" }),
-    svg("path", { class: "pipe evicted", d: "M26 56H0" }),
+    svg("path", { class: "pipe freed", d: "M26 56H0" }),
+    svg("path", { class: "pipe forgotten", d: "M26 24H0" }),
     svg("rect", { class: "level", x: 27, width: 46, y: 63, height: 0 }),
     svg("path", { class: "wall", d: "M26 6V60Q26 64 30 64H70Q74 64 74 60V6" }));
 }

@@ -242,7 +242,7 @@ function rows(id, items, keyOf, texts) {
     (row, item) => texts(item).forEach((text, at) => setText(row.cells[at], text)));
 }
 
-const FLOWS = ["admitted", "refused", "evicted"];
+const FLOWS = ["admitted", "refused", "freed", "forgotten"];
 
 function createPartition(partition) {
   const flows = FLOWS.map((name) => element("div", { className: name },

@@ -200,10 +200,14 @@ async fn partitions_count_what_they_admit_refuse_and_evict() {
     service.clock.advance_us(2 * 3_600_000_000);
     let look = async || {
         let answer = get(service.admin, "/partitions").await.json();
-        let is_empty = sum(&answer, "evicted") == 10 && sum(&answer, "buckets") == 0;
+        let is_empty = sum(&answer, "freed") == 10 && sum(&answer, "buckets") == 0;
         is_empty.then_some(()).ok_or(answer)
     };
-    until_async("all buckets are evicted", look).await;
+    until_async("all buckets are freed", look).await;
+    assert_eq!(
+        sum(&get(service.admin, "/partitions").await.json(), "forgotten"),
+        0
+    );
 }
 
 #[tokio::test]

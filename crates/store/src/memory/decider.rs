@@ -139,9 +139,13 @@ impl PartitionDecider {
         let levels = &self.levels;
         levels.set_decided(self.decided);
         let counts = self.partition.take_counts();
-        let evicted = counts.freed.saturating_add(counts.forgotten);
-        if evicted > 0 {
-            levels.evicted.fetch_add(evicted, Ordering::Relaxed);
+        for (level, count) in [
+            (&levels.freed, counts.freed),
+            (&levels.forgotten, counts.forgotten),
+        ] {
+            if count > 0 {
+                level.fetch_add(count, Ordering::Relaxed);
+            }
         }
         for (counter, count) in [
             (&self.metrics.buckets.freed, counts.freed),

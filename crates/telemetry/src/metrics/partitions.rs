@@ -57,8 +57,10 @@ pub struct PartitionLevels {
     pub admitted: AtomicU64,
     /// Checks that were over their limit since the start.
     pub refused: AtomicU64,
-    /// Buckets removed since the start: idle ones, and those evicted for space.
-    pub evicted: AtomicU64,
+    /// Idle buckets freed since the start.
+    pub freed: AtomicU64,
+    /// Buckets forgotten since the start: evicted for space before they were idle.
+    pub forgotten: AtomicU64,
 }
 
 // === impl PartitionLevels ===

@@ -152,10 +152,10 @@ metrics! {
         /// Bytes that all partitions may use together.
         Gauge "tollgate_memory_max_bytes" => pub memory_max_bytes;
 
-        /// Idle buckets evicted; a new bucket has the same state.
+        /// Idle buckets freed; a new bucket has the same state.
         Counter "tollgate_buckets_freed_total" => pub freed;
 
-        /// Buckets evicted for space before they were idle; none was exhausted.
+        /// Buckets forgotten for space before they were idle; none was exhausted.
         Counter "tollgate_buckets_forgotten_total" => pub forgotten;
 
         /// Checks of keys without space for a bucket, by the answer of --on-memory-full.

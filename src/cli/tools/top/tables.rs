@@ -43,7 +43,7 @@ pub(super) struct Styles {
 const WOULD_REFUSE: &str = "WOULD";
 
 /// Columns whose numbers are alerts unless they are 0.
-const ALERTS: [&str; 3] = ["REFUSED/S", "REFUSED", "EVICTED"];
+const ALERTS: [&str; 3] = ["REFUSED/S", "REFUSED", "FORGOTTEN"];
 
 const RULES: [Column<RuleRow>; 7] = [
     ("RULE", Rest, |row| visible(&row.sum.rule)),
@@ -76,15 +76,18 @@ const KEYS: [Column<TopKey>; 7] = [
     }),
 ];
 
-const PARTITIONS: [Column<(String, PartitionState)>; 8] = [
-    ("REPLICA", Rest, |(replica, _)| visible(replica)),
+const PARTITIONS: [Column<(String, PartitionState)>; 9] = [
+    ("REPLICA", Rest, |(replica, _)| {
+        visible(replica.strip_prefix("http://").unwrap_or(replica))
+    }),
     ("PART", Right(4), |(_, it)| it.partition.to_string()),
-    ("BUCKETS", Right(8), |(_, it)| count(it.buckets)),
+    ("BUCKETS", Right(7), |(_, it)| count(it.buckets)),
     ("MEMORY", Right(9), |(_, it)| bytes(it.memory_bytes)),
-    ("QUEUE", Right(7), |(_, it)| count(it.queue_checks)),
+    ("QUEUE", Right(5), |(_, it)| count(it.queue_checks)),
     ("ADMITTED", Right(8), |(_, it)| count(it.admitted)),
-    ("REFUSED", Right(8), |(_, it)| count(it.refused)),
-    ("EVICTED", Right(8), |(_, it)| count(it.evicted)),
+    ("REFUSED", Right(7), |(_, it)| count(it.refused)),
+    ("FREED", Right(7), |(_, it)| count(it.freed)),
+    ("FORGOTTEN", Right(9), |(_, it)| count(it.forgotten)),
 ];
 
 const REPLICAS: [Column<[String; 5]>; 5] = [

@@ -33,6 +33,7 @@ const HELP: &[&str] = &[
     "q          quit",
     "",
     "Hits are counted by limit. Times are UTC.",
+    "freed: idle buckets; forgotten: buckets lost early, because memory was full.",
     "would: hits over a limit that did not refuse them, as in shadow mode.",
     "error: by how much a count can be too small.",
     "try 0.4>3.1%: the candidate would refuse 3.1 % of requests instead of 0.4 %.",

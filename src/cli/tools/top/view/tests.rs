@@ -134,7 +134,8 @@ fn state(keys: Vec<TopKey>) -> StateEvent {
                 queue_checks: 4,
                 admitted: 1_234_567,
                 refused: 8,
-                evicted: 9,
+                freed: 7,
+                forgotten: 9,
             }],
         },
         shadowed: Vec::new(),
@@ -336,7 +337,7 @@ fn partitions_and_replicas_have_views() {
     let screen = shown(&model);
     assert!(
         screen.contains(
-            ">http://a:1              0     123k  5120 KiB       4     1.2M        8        9"
+            ">a:1                0    123k  5120 KiB     4     1.2M       8       7         9"
         ),
         "{screen}"
     );
@@ -356,6 +357,21 @@ fn partitions_and_replicas_have_views() {
     ] {
         assert!(screen.contains(part), "{part}: {screen}");
     }
+}
+
+#[test]
+fn refused_and_forgotten_are_red_and_freed_is_not() {
+    let mut model = model();
+    live(&mut model, "http://a:1", state(vec![]));
+    model.press(KeyCode::Char('3'));
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+    terminal
+        .draw(|frame| draw(frame, &model, Styles::new(true)))
+        .unwrap();
+    let row = &terminal.backend().buffer().content()[4 * 80..5 * 80];
+    let of = |number: &str| row.iter().rfind(|cell| cell.symbol() == number).unwrap().fg;
+    let colours = ["8", "7", "9"].map(of);
+    assert_eq!(colours, [Color::Red, Color::Reset, Color::Red]);
 }
 
 #[test]
