@@ -2,6 +2,7 @@
 
 use ratatui::crossterm::event::KeyCode;
 
+use super::gauge::Gauge;
 use super::rows::{Connection, QuotaRow, ReplicaRow, RuleRow};
 use crate::admin_api::{
     CandidateState, DecisionRecord, Entry, ReservationCounts, StateEvent, TopKey, ValueMode,
@@ -31,6 +32,8 @@ pub(super) struct DecisionsQuery {
 pub(super) struct Detail {
     pub(super) title: &'static str,
     pub(super) lines: Vec<String>,
+    /// Above the lines.
+    pub(super) gauge: Option<Gauge>,
     /// The first line that is shown.
     pub(super) top: usize,
     /// The decisions that follow the lines.
@@ -50,6 +53,7 @@ impl Detail {
         Self {
             title,
             lines,
+            gauge: None,
             top: 0,
             query,
             fixed,
@@ -105,11 +109,17 @@ impl Detail {
         if let Some(state) = &row.state {
             lines.extend(state_lines(state));
         }
-        Self::new("Replica", lines, None)
+        Self {
+            gauge: Gauge::of_memory(row.current().into_iter()),
+            ..Self::new("Replica", lines, None)
+        }
     }
 
     pub(super) fn of_quota(row: &QuotaRow) -> Self {
-        Self::new("Quota", quota_lines(row), None)
+        Self {
+            gauge: Some(Gauge::of_quota(row)),
+            ..Self::new("Quota", quota_lines(row), None)
+        }
     }
 
     /// Shows the decisions that a query found.
@@ -122,6 +132,9 @@ impl Detail {
         if self.query.as_ref() != Some(query) {
             return;
         }
+        // The decisions about a rule are about many keys.
+        let key = query.key.as_ref();
+        self.gauge = key.and_then(|_| Gauge::of_limit(decisions, &query.rule));
         let heading = match decisions.len() {
             0 => "no decision about it is kept".to_owned(),
             count => format!("the last {count} decisions, newest first:"),

@@ -2,12 +2,15 @@
 //! once as text or JSON.
 //!
 //! The parts: `feed` follows every replica, `model` holds what is shown and what a key press does,
-//! `rows` merges the replicas, `detail`, `tables` and `view` draw, `screen` connects them to the
-//! terminal. Only `feed` and `screen` do I/O, so that tests draw screens without a terminal.
+//! `rows` merges the replicas, `detail`, `gauge`, `numbers`, `tables` and `view` draw, `screen`
+//! connects them to the terminal. Only `feed` and `screen` do I/O, so that tests draw screens
+//! without a terminal.
 
 mod detail;
 mod feed;
+mod gauge;
 mod model;
+mod numbers;
 mod rows;
 mod screen;
 mod tables;

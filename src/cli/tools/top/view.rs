@@ -5,13 +5,18 @@
 //! or a symbol says as well.
 
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::{Modifier, Style};
+use ratatui::symbols;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Clear, Paragraph, RenderDirection, Sparkline, TableState};
+use ratatui::widgets::{
+    Block, Clear, LineGauge, Paragraph, RenderDirection, Sparkline, TableState,
+};
 
+use super::gauge::Gauge;
 use super::model::{Model, Overlay, RuleOrder, View};
-use super::tables::{Styles, columns, count, fit, rate, table};
+use super::numbers::{count, rate};
+use super::tables::{Styles, columns, fit, table};
 use crate::admin_api::{RankBy, ValueMode, Window};
 use crate::cli::output::counted;
 use crate::visible_text::visible;
@@ -54,24 +59,64 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, styles: Styles) {
     draw_history(frame, model, styles, title);
     frame.render_widget(alert_line(model, styles, alert.width), alert);
     frame.render_widget(tabs_line(model, styles), tabs);
+    let memory = Gauge::of_memory(model.states()).filter(|_| model.view == View::Partitions);
+    let table_area = draw_gauge(frame, memory.as_ref(), styles, body, 1);
     let (table, rows) = table(model, styles, body.width);
     let mut state = TableState::new();
     if rows > 0 {
         state.select(Some(model.selected()));
         let table = table.row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-        frame.render_stateful_widget(table.highlight_symbol(">"), body, &mut state);
+        frame.render_stateful_widget(table.highlight_symbol(">"), table_area, &mut state);
     } else {
-        frame.render_widget(Paragraph::new(format!(" {}", empty_words(model))), body);
+        let words = format!(" {}", empty_words(model));
+        frame.render_widget(Paragraph::new(words), table_area);
     }
     frame.render_widget(foot_line(model, styles, foot.width), foot);
     draw_overlay(frame, model, styles, body);
 }
 
+/// Draws a gauge in the first line of an area, and gives the rest of it.
+fn draw_gauge(
+    frame: &mut Frame<'_>,
+    gauge: Option<&Gauge>,
+    styles: Styles,
+    area: Rect,
+    margin: u16,
+) -> Rect {
+    let Some(gauge) = gauge else {
+        return area;
+    };
+    let [line, rest] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+    let used = if gauge.is_alert() {
+        styles.alert
+    } else {
+        styles.heading
+    };
+    // The lines differ without colour, too.
+    let widget = LineGauge::default()
+        .label(gauge.words.as_str())
+        .ratio(gauge.share)
+        .filled_symbol(symbols::line::THICK_HORIZONTAL)
+        .unfilled_symbol(symbols::line::HORIZONTAL)
+        .filled_style(used)
+        .unfilled_style(styles.dim);
+    frame.render_widget(widget, line.inner(Margin::new(margin, 0)));
+    rest
+}
+
 fn draw_overlay(frame: &mut Frame<'_>, model: &Model, styles: Styles, body: Rect) {
-    let (title, lines, top) = match &model.overlay {
+    let (title, lines, top, gauge) = match &model.overlay {
         Overlay::None | Overlay::Filter | Overlay::Confirm { .. } => return,
-        Overlay::Help => ("Keys", HELP.iter().map(ToString::to_string).collect(), 0),
-        Overlay::Detail(detail) => (detail.title, detail.lines.clone(), detail.top),
+        Overlay::Help => {
+            let lines = HELP.iter().map(ToString::to_string);
+            ("Keys", lines.collect(), 0, None)
+        }
+        Overlay::Detail(detail) => (
+            detail.title,
+            detail.lines.clone(),
+            detail.top,
+            detail.gauge.as_ref(),
+        ),
     };
     let inner = usize::from(body.width.saturating_sub(4));
     let shown = lines
@@ -84,7 +129,10 @@ fn draw_overlay(frame: &mut Frame<'_>, model: &Model, styles: Styles, body: Rect
         .border_style(styles.heading)
         .padding(ratatui::widgets::Padding::horizontal(1));
     frame.render_widget(Clear, body);
-    frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()).block(block), body);
+    let inside = block.inner(body);
+    frame.render_widget(block, body);
+    let rest = draw_gauge(frame, gauge, styles, inside, 0);
+    frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), rest);
 }
 
 fn title_line(model: &Model, styles: Styles) -> Line<'static> {

@@ -118,7 +118,7 @@ fn state(keys: Vec<TopKey>) -> StateEvent {
                 mode: Some("leased".to_owned()),
                 healthy: true,
                 message: "connected".to_owned(),
-                memory_max_bytes: None,
+                memory_max_bytes: Some(8 << 20),
                 denied_keys: Some(3),
                 leases: Some(LeaseState {
                     leases: 7,
@@ -341,6 +341,13 @@ fn partitions_and_replicas_have_views() {
         ),
         "{screen}"
     );
+    // 34 columns are left for the bar.
+    let gauge = format!(
+        " memory    5120 KiB of 8192 KiB in use, 62 % {}{}",
+        "━".repeat(21),
+        "─".repeat(13)
+    );
+    assert!(screen.contains(&gauge), "{screen}");
     model.press(KeyCode::Tab);
     let screen = shown(&model);
     assert!(
@@ -368,7 +375,7 @@ fn refused_and_forgotten_are_red_and_freed_is_not() {
     terminal
         .draw(|frame| draw(frame, &model, Styles::new(true)))
         .unwrap();
-    let row = &terminal.backend().buffer().content()[4 * 80..5 * 80];
+    let row = &terminal.backend().buffer().content()[5 * 80..6 * 80];
     let of = |number: &str| row.iter().rfind(|cell| cell.symbol() == number).unwrap().fg;
     let colours = ["8", "7", "9"].map(of);
     assert_eq!(colours, [Color::Red, Color::Reset, Color::Red]);
@@ -506,10 +513,10 @@ fn a_detail_shows_the_rule_and_the_last_decisions() {
             verdict: Some(Verdict::OverLimit),
             reason: Reason::OverLimitCache,
             rule: Some("edge.user".to_owned()),
-            limit: None,
+            limit: limit("edge.user", 0.0).limit,
             hits: 1,
             reservation: None,
-            remaining: Some(0),
+            remaining: Some(3),
             reset_seconds: Some(7),
         }],
     };
@@ -520,7 +527,8 @@ fn a_detail_shows_the_rule_and_the_last_decisions() {
         "key       user=x",
         "refused   5 of 15 asked, at most 0 more",
         "limit     10 per minute, fixed_window",
-        "20:00:05.000Z OVER_LIMIT over_limit_cache remaining=0 resets in 7 s",
+        "20:00:05.000Z OVER_LIMIT over_limit_cache remaining=3 resets in 7 s",
+        "in use    7 of 10 at 20:00:05.000Z, 70 % ━━━",
         "error: http://b:1: cannot connect",
     ] {
         assert!(screen.contains(part), "{part}: {screen}");
