@@ -146,10 +146,11 @@ pub(super) async fn events(
     let decisions = subscribe(&state, &query, per_second)?;
     client.set_streaming();
     let (sender, body) = BodySender::pair(client);
-    let states = state.api.states.watch(states.unwrap_or(true));
+    let wants_states = states.unwrap_or(true);
     let stream = EventStream {
         sender,
-        states,
+        history: wants_states.then(|| history(&state)).flatten(),
+        states: state.api.states.watch(wants_states),
         decisions,
         gather_wait: match per_second {
             Some(per_second) if per_second.get() > GATHER_PER_SECOND_MAX => Duration::ZERO,
@@ -163,6 +164,12 @@ pub(super) async fn events(
         drop((open, permit));
     });
     Ok((StatusCode::OK, uncached("text/event-stream"), body).into_response())
+}
+
+/// The event of the last minute.
+fn history(state: &AdminState) -> Option<Bytes> {
+    let data = serde_json::to_string(&state.api.rates.minute()).ok()?;
+    Some(event_bytes("history", &data))
 }
 
 /// How many decisions a second a query asks for; none if it asks for none.
@@ -196,6 +203,8 @@ fn subscribe(
 /// One stream.
 struct EventStream {
     sender: BodySender,
+    /// The first event.
+    history: Option<Bytes>,
     states: StateWatcher,
     decisions: Option<Subscription>,
     /// How long a decision waits for others.
@@ -214,6 +223,11 @@ impl EventStream {
         let mut ticks = interval(SKIPPED_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut silent = 0;
+        if let Some(history) = self.history.take()
+            && !self.sender.send(history).await
+        {
+            return;
+        }
         loop {
             let piece = tokio::select! {
                 () = self.sender.closed() => return,
@@ -327,6 +341,7 @@ mod tests {
         let (sender, body) = BodySender::pair(Client::default());
         let stream = EventStream {
             sender,
+            history: None,
             states: hub.watch(true),
             decisions: None,
             gather_wait: Duration::ZERO,

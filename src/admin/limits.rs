@@ -63,7 +63,6 @@ pub(super) async fn limits(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiFailure> {
     let query = Query::parse(query.as_deref(), &["domain", "rule"])?;
-    state.api.rates.look();
     let permit = state.api.long_response()?;
     // On a blocking thread: the text may be megabytes, and the threads here also decide.
     let written = tokio::task::spawn_blocking(move || json_bytes(&limits_of(&state, &query)));

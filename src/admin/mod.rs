@@ -32,6 +32,7 @@ mod api;
 mod changes;
 mod events;
 mod guard;
+mod history;
 mod http;
 mod json;
 mod limits;

@@ -1,10 +1,8 @@
-//! Hits a second of every rule, sampled in the background.
+//! Hits a second of every rule, sampled in the background each second.
 //!
 //! A sample is the hits of every rule since the start. Two samples are kept, and a rate is the
-//! difference of both. A sample is taken every ten seconds, and each second while somebody looks: a
-//! stream is open, or a request came within the last minute. 10,000 rules take about 1 MB.
+//! difference of both; `history` keeps the rates of the last minute. 10,000 rules take about 1 MB.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,19 +10,14 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use tollgate_limiter::Rule;
 
-use crate::admin_api::{Hits, Rates, ReservationCounts};
+use super::history::{History, rates_between};
+use crate::admin_api::{HistoryEvent, Hits, Rates, ReservationCounts};
 use crate::clock::Clock;
 use crate::metrics::{HitOutcome, LimitHits, ReservationResult, RuleCounters};
 use crate::pipeline::{Generation, Generations};
 
-/// How often the sampler looks whether a sample is due.
+/// How often a sample is taken.
 const TICK: Duration = Duration::from_secs(1);
-
-/// How many ticks pass between samples while nobody looks.
-const QUIET_TICKS: u32 = 10;
-
-/// How long a request counts as somebody who looks, in microseconds.
-const LOOKED_US: u64 = 60_000_000;
 
 /// Least time between two samples, in microseconds.
 const SAMPLE_US_MIN: u64 = 500_000;
@@ -34,8 +27,7 @@ pub(super) struct LimitRates {
     generations: Arc<Generations>,
     clock: Arc<dyn Clock>,
     samples: Mutex<[Sample; 2]>,
-    /// When somebody looked last, in uptime; 0 for never.
-    looked_us: AtomicU64,
+    history: Mutex<History>,
 }
 
 /// The hits of every rule at one time.
@@ -65,7 +57,7 @@ impl LimitRates {
             generations,
             clock,
             samples: Mutex::default(),
-            looked_us: AtomicU64::new(0),
+            history: Mutex::default(),
         }
     }
 
@@ -73,28 +65,12 @@ impl LimitRates {
     pub(super) async fn run(self: Arc<Self>) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut quiet: u32 = QUIET_TICKS;
         loop {
             ticks.tick().await;
-            quiet = quiet.saturating_add(1);
-            if quiet >= QUIET_TICKS || self.is_watched() {
-                quiet = 0;
-                let rates = Arc::clone(&self);
-                // A reading waits for another one, which may take long.
-                let _ = tokio::task::spawn_blocking(move || rates.sample()).await;
-            }
+            let rates = Arc::clone(&self);
+            // A reading waits for another one, which may take long.
+            let _ = tokio::task::spawn_blocking(move || rates.sample()).await;
         }
-    }
-
-    /// Notes that somebody looks.
-    pub(super) fn look(&self) {
-        let now_us = self.clock.uptime_us().max(1);
-        self.looked_us.store(now_us, Ordering::Relaxed);
-    }
-
-    fn is_watched(&self) -> bool {
-        let looked_us = self.looked_us.load(Ordering::Relaxed);
-        looked_us > 0 && self.clock.uptime_us().saturating_sub(looked_us) < LOOKED_US
     }
 
     /// Takes a sample, unless the last one is recent.
@@ -110,7 +86,7 @@ impl LimitRates {
             return;
         }
         samples.rotate_left(1);
-        let [_, last] = &mut *samples;
+        let [before, last] = &mut *samples;
         last.generation = generation.number;
         last.uptime_us = now_us;
         last.totals.clear();
@@ -118,6 +94,30 @@ impl LimitRates {
         // After a reload with fewer rules.
         let len = last.totals.len();
         last.totals.shrink_to(len.saturating_mul(2));
+        if before.generation == generation.number {
+            let us = now_us.saturating_sub(before.uptime_us);
+            let seconds = Duration::from_micros(us).as_secs_f64();
+            let readings = (before.totals.as_slice(), last.totals.as_slice());
+            self.history().push(&generation, readings, seconds);
+        }
+    }
+
+    /// The newest rates of all rules together.
+    pub(super) fn of_all(&self) -> Rates {
+        self.history().newest()
+    }
+
+    /// The last minute.
+    pub(super) fn minute(&self) -> HistoryEvent {
+        let Some(generation) = self.generations.current() else {
+            return HistoryEvent::default();
+        };
+        let label = |rule: &Rule| generation.counters.limit_label(rule).to_owned();
+        self.history().event(&generation, label)
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn samples(&self) -> MutexGuard<'_, [Sample; 2]> {
@@ -192,22 +192,7 @@ impl LimitCounts<'_> {
         if self.seconds <= 0.0 {
             return Rates::default();
         }
-        #[allow(clippy::cast_precision_loss)] // a rate is shown with a few digits
-        let rate = |last: u64, before: u64| {
-            let rate = last.saturating_sub(before) as f64 / self.seconds;
-            (rate * 1_000.0).round() / 1_000.0
-        };
-        let of = |outcome| rate(last.of(outcome), before.of(outcome));
-        Rates {
-            seconds: (self.seconds * 1_000.0).round() / 1_000.0,
-            total: rate(last.total(), before.total()),
-            admitted: of(HitOutcome::Admitted),
-            refused: of(HitOutcome::Refused),
-            would_refuse: of(HitOutcome::WouldRefuse),
-            overruled: of(HitOutcome::Overruled),
-            charged: of(HitOutcome::Charged),
-            near: rate(last.near, before.near),
-        }
+        rates_between(before, last, self.seconds)
     }
 }
 
@@ -299,5 +284,52 @@ descriptors:
         rates.sample();
         let seconds = rates.counts(&rules).rates(0).seconds;
         assert_eq!(seconds.to_bits(), 2.0_f64.to_bits());
+    }
+
+    #[test]
+    fn the_last_minute_has_60_samples_of_all_rules_and_of_the_64_heaviest() {
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
+        let clock = Arc::new(ManualClock::default());
+        let rates = LimitRates::new(
+            Arc::clone(&generations),
+            Arc::clone(&clock) as Arc<dyn Clock>,
+        );
+        assert_eq!(rates.minute(), HistoryEvent::default());
+        let rule = |number| {
+            let limit = "rate_limit: { unit: hour, requests_per_unit: 1 }";
+            format!("  - key: k{number}\n    {limit}\n")
+        };
+        let rules: String = (0..100).map(rule).collect();
+        let rules = reload(&generations, &format!("domain: d\ndescriptors:\n{rules}"));
+        let second = |second| {
+            // The third rule refuses a hit in the last second only; all others admit some.
+            for index in 0..100 {
+                hit(&rules, index, index as u64, 0);
+            }
+            hit(&rules, 2, 0, u64::from(second == 61));
+            clock.advance_us(1_000_000);
+            rates.sample();
+        };
+        (0..62).for_each(second);
+        let minute = rates.minute();
+        assert_eq!((minute.samples.len(), minute.limits.len()), (60, 64));
+        let newest = rates.of_all();
+        assert_eq!(minute.samples.last(), Some(&newest));
+        assert_eq!((newest.total, newest.refused), (4_951.0, 1.0));
+        let [first, second, ..] = minute.limits.as_slice() else {
+            panic!("{minute:?}")
+        };
+        assert_eq!((&*first.rule, &*second.rule), ("d.k2", "d.k99"));
+        // In the other seconds it was not among the heaviest.
+        assert_eq!((first.total[0], first.refused[0]), (0.0, 0.0));
+        assert_eq!((first.total[59], first.refused[59]), (3.0, 1.0));
+        assert_eq!((second.total[0], second.total.len()), (99.0, 60));
+        // The minute of all rules goes on after a reload, that of single ones begins again.
+        reload(&generations, RULES);
+        clock.advance_us(1_000_000);
+        rates.sample();
+        let minute = rates.minute();
+        assert_eq!((minute.samples.len(), minute.limits.len()), (60, 0));
     }
 }

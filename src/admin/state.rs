@@ -200,7 +200,6 @@ pub(super) fn event_bytes(name: &str, data: &str) -> Bytes {
 /// The state now.
 async fn state_event(state: &AdminState) -> StateEvent {
     let api = &state.api;
-    api.rates.look();
     let top_refused = top_for_state(state, RankBy::Refused).await;
     let top_asked = top_for_state(state, RankBy::Asked).await;
     let generation = state.generations.current();
@@ -225,6 +224,7 @@ async fn state_event(state: &AdminState) -> StateEvent {
         rules: rules_state(state, generation.as_deref()),
         limits,
         limits_omitted,
+        rates: api.rates.of_all(),
         top_refused,
         top_asked,
         partitions: partitions_of(state),

@@ -1,5 +1,5 @@
-//! Responses that are streams: of bytes, and of the server-sent events `state`, `decision` and
-//! `skipped`.
+//! Responses that are streams: of bytes, and of the server-sent events `history`, `state`,
+//! `decision` and `skipped`.
 //!
 //! The parser of events follows the HTML standard as far as the service uses it: lines that end
 //! with LF or CRLF, the fields `event` and `data`, comments, and an empty line at the end of each
@@ -13,7 +13,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
-use crate::admin_api::{DecisionRecord, SkippedEvent, StateEvent};
+use crate::admin_api::{DecisionRecord, HistoryEvent, SkippedEvent, StateEvent};
 use crate::admin_client::AdminError;
 use crate::grpc_client::error_chain;
 
@@ -23,6 +23,8 @@ const EVENT_BYTES_MAX: usize = 16 << 20;
 /// An event of the service.
 #[derive(Clone, Debug)]
 pub enum Event {
+    /// The last minute of the replica, before its first state.
+    History(HistoryEvent),
     /// The state of the replica.
     State(Box<StateEvent>),
     /// A decision.
@@ -147,6 +149,7 @@ impl Event {
             serde_json::from_str(data).map_err(AdminError::response)
         }
         Ok(match name {
+            "history" => Some(Self::History(read(data)?)),
             "state" => Some(Self::State(Box::new(read(data)?))),
             "decision" => Some(Self::Decision(Box::new(read(data)?))),
             "skipped" => Some(Self::Skipped(read(data)?)),

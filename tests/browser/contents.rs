@@ -4,6 +4,8 @@ use std::net::TcpListener;
 
 use serde_json::json;
 
+use tollgate_test_support::polling::until;
+
 use crate::browser::chromium::Browser;
 use crate::browser::traffic::{exceed, page, service};
 
@@ -19,6 +21,34 @@ fn a_refused_key_its_rule_and_its_decision_are_shown() {
     browser.wait_for_text("#decisions tbody", "over the limit");
     browser.wait_for_text("#rules tbody", "user");
     browser.wait_for_text("#partitions", "Partition 0");
+}
+
+#[test]
+fn the_page_begins_with_the_last_minute_and_a_legend() {
+    let service = service(&[]);
+    let browser = Browser::start(&[]);
+    exceed(&service, "someone");
+    // Of its own, a page has one sample a second.
+    let drawn = "return document.querySelector('#minute .refused')?.points.numberOfItems ?? 0";
+    until("a page begins with five samples", || {
+        browser.open(&page(&service));
+        browser.wait_for_text("#connection", "Live");
+        browser.wait_for_text("#minute-note", "asked");
+        let samples = browser.run(drawn).as_u64().unwrap();
+        if samples >= 5 { Ok(()) } else { Err(samples) }
+    });
+    let rule = "return document.querySelector('#rules .spark .refused').points.numberOfItems";
+    assert!(browser.run(rule).as_u64().unwrap() >= 5);
+    let legend = browser.text("#legend");
+    for word in ["asked", "refused", "would be refused"] {
+        assert!(legend.contains(word), "{legend}");
+    }
+    let partition = browser.text("#partitions");
+    assert!(
+        partition.contains("freed") && partition.contains("forgotten"),
+        "{partition}"
+    );
+    assert_eq!(browser.messages(), Vec::<String>::new());
 }
 
 #[test]

@@ -104,9 +104,11 @@ fn parts_of_a_quota() -> Vec<(&'static str, Value)> {
     let limits = ask(&apportioned, "GET", "/limits?rule=d.name", "").1;
     assert!(limits["limits"][0]["rlqs"].is_object(), "{limits}");
     values.push(("Limits", limits));
-    for (_, data) in events(&apportioned, "", &["state"], || ()) {
-        assert_eq!(data["quotas"]["buckets"][0]["rule"], "d.name", "{data}");
-        values.push(("StateEvent", data));
+    for (name, data) in events(&apportioned, "", &["state"], || ()) {
+        if name == "state" {
+            assert_eq!(data["quotas"]["buckets"][0]["rule"], "d.name", "{data}");
+            values.push(("StateEvent", data));
+        }
     }
     drop(stream);
     values
@@ -154,7 +156,7 @@ fn the_schema_describes_every_response_and_event() {
         ("ResetResponse", forgotten),
         ("ApiError", error),
     ];
-    let names = ["state", "decision", "skipped"];
+    let names = ["history", "state", "decision", "skipped"];
     let query = "?decisions_per_second_max=1";
     for (name, data) in events(&tollgate, query, &names, || {
         for _ in 0..5 {
@@ -162,6 +164,7 @@ fn the_schema_describes_every_response_and_event() {
         }
     }) {
         values.push(match name.as_str() {
+            "history" => ("HistoryEvent", data),
             "state" => ("StateEvent", data),
             "decision" => ("DecisionRecord", data),
             _ => ("SkippedEvent", data),
@@ -177,13 +180,16 @@ fn the_schema_describes_every_response_and_event() {
         decide(&tried, "user", "c");
     }) {
         values.push(match name.as_str() {
+            "history" => ("HistoryEvent", data),
             "state" => ("StateEvent", data),
-            _ => ("DecisionRecord", data),
+            _ => {
+                assert_eq!(data["candidate"], true);
+                ("DecisionRecord", data)
+            }
         });
     }
     let limits = ask(&tried, "GET", "/limits", "").1;
     assert!(limits["candidate"].is_object() && limits["limits"][0]["candidate"].is_object());
-    assert_eq!(values.last().unwrap().1["candidate"], true);
     values.push(("Limits", limits));
     values.extend(parts_of_a_quota());
     // The parts of a shared store that is not there.
@@ -236,7 +242,8 @@ fn every_example_of_the_page_runs() {
             "events" => {
                 // It runs until the time is up.
                 assert_eq!(output.status.code(), Some(28), "{output:?}");
-                assert!(said.starts_with("event: state\ndata: {"), "{said}");
+                assert!(said.starts_with("event: history\ndata: {"), "{said}");
+                assert!(said.contains("\n\nevent: state\ndata: {"), "{said}");
                 run.push((path, None));
                 continue;
             }

@@ -421,8 +421,10 @@ fn check_limits(model: &Model, service: &Tollgate) {
     let (status, limits) = http(service.admin, "GET", "/limits", "");
     assert_eq!(status, 200, "{limits}");
     check_limit_states(model, &parsed(&limits));
-    for (_, state) in events(service, "", &["state"], || ()) {
-        check_limit_states(model, &state);
+    for (name, data) in events(service, "", &["state"], || ()) {
+        if name == "state" {
+            check_limit_states(model, &data);
+        }
     }
 }
 

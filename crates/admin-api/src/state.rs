@@ -1,13 +1,13 @@
 //! The state of a service: `GET /partitions`, and with everything else in `GET /events`.
 //!
-//! Of the server-sent events, `state` comes at once and then once a second, `decision` for each
-//! sampled decision, `skipped` at most once a second with the number of decisions that matched and
-//! were not sent.
+//! Of the server-sent events, `history` comes first, with the last minute; `state` comes at once
+//! and then once a second, `decision` for each sampled decision, `skipped` at most once a second
+//! with the number of decisions that matched and were not sent.
 
 use serde::{Deserialize, Serialize};
 
 use super::keys::Top;
-use super::limits::{CandidateState, LimitState, Quotas};
+use super::limits::{CandidateState, LimitState, Quotas, Rates};
 use super::requests::ShadowedRule;
 
 /// The data of a `state` event.
@@ -31,6 +31,9 @@ pub struct StateEvent {
     pub limits: Vec<LimitState>,
     /// How many rules are left out.
     pub limits_omitted: u64,
+    /// Hits a second of all rules, those that are left out too.
+    #[serde(default)]
+    pub rates: Rates,
     /// The heaviest keys of the last minute by refused hits, at most 20.
     pub top_refused: Top,
     /// The heaviest keys of the last minute by hits asked for, at most 20.
@@ -62,6 +65,34 @@ pub struct RulesState {
     pub warnings: u64,
     /// Why the newest rules were refused; null if they are in use.
     pub error: Option<String>,
+}
+
+/// The data of a `history` event, the first of a stream with states: the last minute.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct HistoryEvent {
+    /// Hits a second of all rules: a sample each second, at most 60, the newest last.
+    pub samples: Vec<Rates>,
+    /// The rules with the most refused hits of the samples, at most 64, then those with the most
+    /// hits. Empty after a reload, until there are samples of the new rules.
+    pub limits: Vec<LimitHistory>,
+}
+
+/// Hits a second of one rule, in the samples of a `history` event. A rule that was not among the 64
+/// heaviest of a second has 0 in it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct LimitHistory {
+    /// The domain.
+    pub domain: String,
+    /// The full name of the rule.
+    pub rule: String,
+    /// What tells the limit from others of its rule.
+    pub label: String,
+    /// Hits that were asked for.
+    pub total: Vec<f64>,
+    /// Hits of requests that this limit refused.
+    pub refused: Vec<f64>,
+    /// Hits over the limit that it did not refuse.
+    pub would_refuse: Vec<f64>,
 }
 
 /// The data of a `skipped` event.

@@ -93,19 +93,22 @@ export function table(id, columns, keyOf, initial, redraw) {
   };
 }
 
-/** A graph of samples `{asked, refused}`, newest last, in a cell. */
+/** A graph of samples `{asked, refused, would}`, newest last, in a cell. */
 export function sparkline(cell, samples, length) {
   if (!cell.firstChild) {
     cell.append(svg("svg", { class: "spark", viewBox: "0 0 100 20", preserveAspectRatio: "none", "aria-hidden": "true" },
-      svg("path", { class: "asked" }), svg("polyline", { class: "refused" })));
+      svg("path", { class: "asked" }), svg("polyline", { class: "refused" }), svg("polyline", { class: "would" })));
   }
-  const [area, line] = cell.firstChild.children;
+  const [area, ...lines] = cell.firstChild.children;
   const most = Math.max(1, ...samples.map((sample) => sample.asked));
   const x = (at) => (100 * (at + length - samples.length)) / (length - 1);
   const points = (field) => samples.map((sample, at) => `${x(at).toFixed(1)},${(19 - (18 * sample[field]) / most).toFixed(1)}`);
   area.setAttribute("d", `M${x(0).toFixed(1)},20 L${points("asked").join(" ")} L100,20 Z`);
-  const any = samples.some((sample) => sample.refused > 0);
-  line.setAttribute("points", any ? points("refused").join(" ") : "");
+  for (const line of lines) {
+    const field = line.getAttribute("class");
+    const any = samples.some((sample) => sample[field] > 0);
+    line.setAttribute("points", any ? points(field).join(" ") : "");
+  }
 }
 
 /** A partition as a container: its fill, and pipes for what was admitted, refused, freed and forgotten. */

@@ -12,6 +12,8 @@ const EVENTS = "events?decisions_per_second_max=5";
 let state = null;
 let before = null;
 let history = new Map();
+let minute = [];
+let begun = false;
 let decisions = [];
 let shown = decisions;
 let skipped = 0;
@@ -69,6 +71,25 @@ function drawRules() {
   const matching = showRules(state.limits, find("rules-filter").value);
   const omitted = state.limits_omitted ? ` ${count(state.limits_omitted)} quieter rules are not sent; /limits has all.` : "";
   setText(find("rules-note"), `${count(matching)} of ${count(state.limits.length)} rules.${omitted}`);
+}
+
+// The last minute of all rules
+
+const sampleOf = (rates) => ({ asked: rates.total, refused: rates.refused, would: rates.would_refuse });
+
+/** The minute before the stream began, which takes the place of what a lost connection left. */
+function takeHistory({ samples, limits }) {
+  begun = true;
+  minute = samples.map(sampleOf);
+  history = new Map(limits.map((rule) => [ruleKey(rule),
+    rule.total.map((asked, at) => ({ asked, refused: rule.refused[at], would: rule.would_refuse[at] }))]));
+}
+
+function drawMinute() {
+  sparkline(find("minute"), minute, SAMPLES_MAX);
+  const { asked, refused, would } = minute.at(-1) ?? sampleOf(state.rates);
+  setText(find("minute-note"), `Hits a second of all rules: ${rate(asked)} asked, ${rate(refused)} refused, `
+    + `${rate(would)} would be refused.`);
 }
 
 // The candidate: rules that are tried and not enforced
@@ -286,12 +307,15 @@ function takeState(next) {
   // A restart begins at zero: the old counts say nothing about the new process.
   const restarted = state && next.uptime_seconds < state.uptime_seconds;
   before = restarted ? null : state;
-  if (restarted) history = new Map();
   state = { ...next, limits: next.limits.map((rule) => (rule.rlqs ? reported(rule) : rule)) };
+  // The newest sample of the history is that of the first state.
+  const isNewest = begun && minute.length > 0;
+  begun = false;
+  if (!isNewest) minute = [...minute, sampleOf(next.rates)].slice(-SAMPLES_MAX);
   const kept = new Map();
   for (const rule of state.limits) {
     const samples = history.get(ruleKey(rule)) ?? [];
-    samples.push({ asked: rule.rates.total, refused: rule.rates.refused });
+    if (!isNewest || samples.length === 0) samples.push(sampleOf(rule.rates));
     kept.set(ruleKey(rule), samples.slice(-SAMPLES_MAX));
   }
   history = kept;
@@ -301,6 +325,7 @@ function take(name, data) {
   const value = JSON.parse(data);
   if (name === "decision") addDecision(value);
   if (name === "skipped") skipped += value.skipped;
+  if (name === "history") takeHistory(value);
   if (name === "state") {
     takeState(value);
     if (!document.hidden) draw();
@@ -309,6 +334,7 @@ function take(name, data) {
 
 function draw() {
   if (!state) return;
+  drawMinute();
   drawService();
   drawPartitions();
   drawCandidate();

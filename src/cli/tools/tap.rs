@@ -176,7 +176,7 @@ impl Tap {
                 Followed::Event(Event::Skipped(skipped)) => {
                     printer.report_skipped(Some(&name), skipped.skipped);
                 }
-                Followed::Event(Event::State(_)) => {}
+                Followed::Event(Event::History(_) | Event::State(_)) => {}
             }
             if output::is_lost() {
                 return Ok(Exit::Success);

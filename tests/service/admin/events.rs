@@ -181,6 +181,44 @@ async fn a_stream_ends_at_the_stop_after_a_last_state() {
 }
 
 #[tokio::test]
+async fn a_stream_of_states_begins_with_the_last_minute() {
+    let mut service = Service::start(RULES, &[]).await;
+    let begin = async |service: &Service| {
+        // Two readings at one time are one.
+        service.clock.advance_us(1_000_000);
+        let mut events = Events::open(service.admin, "").await;
+        let (name, history) = events.next().await.unwrap();
+        let (next, _) = events.next().await.unwrap();
+        assert_eq!((&*name, &*next), ("history", "state"));
+        history
+    };
+    let look = async || {
+        let history = begin(&service).await;
+        let samples = history["samples"].as_array().unwrap().len();
+        if samples > 0 { Ok(()) } else { Err(history) }
+    };
+    until_async("there is a sample", look).await;
+    for _ in 0..5 {
+        let ask = request("d", vec![descriptor(&[("user", "a")])]);
+        service.ask(ask).await;
+    }
+    let look = async || {
+        let history = begin(&service).await;
+        let samples = history["samples"].as_array().unwrap().clone();
+        let of_all = samples.iter().position(|of| of["total"] != 0.0);
+        let Some((at, limit)) = of_all.zip(history["limits"].as_array().unwrap().first()) else {
+            return Err(history);
+        };
+        assert_eq!(limit["rule"], "d.user");
+        assert_eq!(limit["total"][at], samples[at]["total"]);
+        assert_eq!(limit["refused"][at], samples[at]["refused"]);
+        assert_eq!(limit["total"].as_array().unwrap().len(), samples.len());
+        Ok(())
+    };
+    until_async("the hits are in the last minute", look).await;
+}
+
+#[tokio::test]
 async fn streams_are_bounded_and_their_places_come_back() {
     let service = Service::start(RULES, &["--event-streams-max", "2"]).await;
     let open = "tollgate_event_streams";

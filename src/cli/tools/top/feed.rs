@@ -145,6 +145,9 @@ async fn follow(replica: Replica, messages: mpsc::Sender<Message>) {
     let name = replica.name.clone();
     let events = EVENTS.to_owned();
     admin::follow(replica, events, SILENCE_MAX, messages, |news| match news {
+        Followed::Event(Event::History(history)) => {
+            Some(Message::History(name.clone(), history.samples))
+        }
         Followed::Event(Event::State(state)) => Some(Message::State(name.clone(), state)),
         Followed::Lost(error) => Some(Message::Lost(name.clone(), error.to_string())),
         Followed::Connected | Followed::Event(_) => None,

@@ -7,8 +7,8 @@ use ratatui::crossterm::event::KeyCode;
 use super::detail::{DecisionsQuery, Detail, move_by_key};
 use super::rows::{Connection, QuotaRow, ReplicaRow, RuleRow, merge_quotas, merge_rules};
 use crate::admin_api::{
-    CandidateCounts, DecisionRecord, MergedTop, RankBy, ResetRequest, ShadowRequest, StateEvent,
-    Top, TopKey, ValueMode, Window,
+    CandidateCounts, DecisionRecord, MergedTop, RankBy, Rates, ResetRequest, ShadowRequest,
+    StateEvent, Top, TopKey, ValueMode, Window,
 };
 use crate::cli::output::counted;
 use crate::cli::tools::admin::{descriptor_text, json_word, with_filters};
@@ -54,6 +54,8 @@ pub(super) enum Effect {
 pub(super) enum Message {
     /// A replica, or a URL that does not resolve, was found.
     Found(String),
+    /// The minute before the first state of a connection.
+    History(String, Vec<Rates>),
     State(String, Box<StateEvent>),
     Lost(String, String),
     /// A replica is no longer behind its name.
@@ -100,6 +102,8 @@ pub(super) enum Overlay {
 pub(super) struct Merged {
     pub(super) rules: Vec<RuleRow>,
     pub(super) rules_omitted: u64,
+    /// Hits a second of all rules, asked and refused.
+    pub(super) rates: (f64, f64),
     pub(super) quotas: Vec<QuotaRow>,
     pub(super) keys: MergedTop,
 }
@@ -175,6 +179,7 @@ impl Model {
             merged: Merged {
                 rules: Vec::new(),
                 rules_omitted: 0,
+                rates: (0.0, 0.0),
                 quotas: Vec::new(),
                 keys,
             },
@@ -196,6 +201,13 @@ impl Model {
         match message {
             Message::Found(name) => {
                 self.replicas.entry(name).or_default();
+            }
+            Message::History(name, samples) => {
+                let row = self.replicas.entry(name).or_default();
+                // After a lost connection, most of it is known.
+                if row.state.is_none() {
+                    self.add_history(&samples);
+                }
             }
             Message::State(name, state) => {
                 let row = self.replicas.entry(name).or_default();
@@ -228,16 +240,41 @@ impl Model {
         self.merge();
     }
 
+    /// Adds the minute of one replica to that of the others.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a bar's height
+    fn add_history(&mut self, samples: &[Rates]) {
+        let newest_first = samples.iter().rev().take(SAMPLES_MAX);
+        for (at, rates) in newest_first.enumerate() {
+            let refused = rates.refused.round() as u64;
+            match self.history.get_mut(at) {
+                Some(sum) => *sum = sum.saturating_add(refused),
+                None => self.history.push_back(refused),
+            }
+        }
+        self.sampled_us = self.now_us;
+    }
+
+    /// Hits a second of all rules, asked and refused. What proxies report takes the place of what
+    /// was asked of the service.
+    fn rates(&self) -> (f64, f64) {
+        let own = self.states().map(|it| (it.rates.total, it.rates.refused));
+        let limits = self.states().flat_map(|state| &state.limits);
+        let reported = limits.filter_map(|limit| limit.rlqs.as_ref());
+        let reported = reported.map(|quota| (quota.allowed + quota.denied, quota.denied));
+        own.chain(reported)
+            .fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
+    }
+
     /// Computes what is shown, unless the screen is paused.
     fn merge(&mut self) {
         if self.paused {
             return;
         }
         let mut rules = merge_rules(self.states());
-        let rates = |row: &RuleRow| (row.sum.rates.refused, row.sum.rates.total);
+        let weight = |row: &RuleRow| (row.sum.rates.refused, row.sum.rates.total);
         match self.order {
             RuleOrder::Refused => rules.sort_by(|a, b| {
-                let order = rates(b).partial_cmp(&rates(a));
+                let order = weight(b).partial_cmp(&weight(a));
                 order.unwrap_or(std::cmp::Ordering::Equal)
             }),
             RuleOrder::Admitted => {
@@ -245,8 +282,9 @@ impl Model {
             }
             RuleOrder::Name => {}
         }
+        let rates = self.rates();
         if self.history.is_empty() || self.now_us.saturating_sub(self.sampled_us) >= SECOND_US {
-            let refused = rules.iter().map(|row| row.sum.rates.refused).sum::<f64>();
+            let (_, refused) = rates;
             self.sampled_us = self.now_us;
             self.history.truncate(SAMPLES_MAX - 1);
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a bar's height
@@ -266,6 +304,7 @@ impl Model {
         let rules_omitted = self.states().map(|state| state.limits_omitted).max();
         self.merged = Merged {
             rules,
+            rates,
             quotas: merge_quotas(self.states()),
             rules_omitted: rules_omitted.unwrap_or(0),
             keys: MergedTop::of(tops, self.query.by, self.query.window, KEYS_MAX),

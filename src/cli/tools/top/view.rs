@@ -140,9 +140,8 @@ fn title_line(model: &Model, styles: Styles) -> Line<'static> {
         model.states().count(),
         counted(model.replicas.len(), "replica"),
     );
-    let rules = &model.merged.rules;
-    let total = rate(rules.iter().map(|row| row.sum.rates.total).sum());
-    let refused = rate(rules.iter().map(|row| row.sum.rates.refused).sum());
+    let (total, refused) = model.merged.rates;
+    let (total, refused) = (rate(total), rate(refused));
     let figures = format!("  {live} of {all}  {total} hits/s  {refused} refused/s");
     let mut parts = vec![
         Span::styled(" tollgate top", styles.heading),

@@ -108,6 +108,12 @@ fn state(keys: Vec<TopKey>) -> StateEvent {
         },
         limits: vec![limit("edge.quiet", 0.0), limit("edge.user", 12.5)],
         limits_omitted: 0,
+        // Those of the limits, and of others that are left out.
+        rates: Rates {
+            total: 16.5,
+            refused: 12.5,
+            ..Rates::default()
+        },
         top_refused: top.clone(),
         top_asked: top,
         partitions: Partitions {
@@ -402,6 +408,29 @@ fn the_title_has_the_refusals_of_the_last_minute() {
     // 25 refused a second, all the time, as far as they fit.
     let bars = lines[0].chars().rev().take_while(|bar| *bar == '█').count();
     assert!((40..=60).contains(&bars), "{}", lines[0]);
+}
+
+#[test]
+fn the_title_begins_with_the_minute_of_the_replicas() {
+    let mut model = model();
+    let minute = |refused: f64| {
+        let rates = Rates {
+            refused,
+            ..Rates::default()
+        };
+        vec![rates; 60]
+    };
+    for (name, refused) in [("http://a:1", 3.0), ("http://b:1", 4.0)] {
+        model.apply(Message::History(name.to_owned(), minute(refused)));
+        live(&mut model, name, state(vec![]));
+    }
+    assert_eq!(model.history, [7; 60]);
+    // The same replica again, after a lost connection.
+    model.apply(Message::History("http://a:1".to_owned(), minute(3.0)));
+    assert_eq!(model.history, [7; 60]);
+    model.now_us = 1_000_000;
+    live(&mut model, "http://a:1", state(vec![]));
+    assert_eq!((model.history.len(), model.history[0]), (60, 25));
 }
 
 #[test]
