@@ -130,12 +130,13 @@ descriptors:
         &out,
         &["--hash", "--sample-by", "user", "--sample", "1"],
     );
+    // No rule has it: hit peeks once to say why.
     hit(&service, "team=red", 2);
-    hit_recorded(&service, "user=ann", 1, &out, (1, 2));
+    hit_recorded(&service, "user=ann", 1, &out, (1, 3));
     let (code, said) = end(child, Some("-INT"));
     assert_eq!(code, 0, "{said}");
     for line in [
-        "not recorded: 2 requests that do not have the entry of --sample-by",
+        "not recorded: 3 requests that do not have the entry of --sample-by",
         "not hashed: values of user in edge that rules name",
     ] {
         assert!(said.contains(line), "{line}\n{said}");
