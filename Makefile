@@ -338,9 +338,9 @@ snapshots:
 pictures:
 	WRITE_PICTURES=1 $(NEXTEST) run --locked --workspace --test processes -E 'test(/^pictures::.*the_pictures_match/) or test(/^guides::on_call/)'
 
-# The test of accessibility writes them after a minute of traffic. Look at them before you commit them.
+# The tests of accessibility and of quotas write them, after a minute of traffic. Look at them before you commit them.
 screenshots: deps-all
-	WRITE_SCREENSHOTS=1 $(LONG) -E 'test(/^browser::.*axe_finds_nothing/)'
+	WRITE_SCREENSHOTS=1 $(LONG) -E 'test(/^browser::.*(axe_finds_nothing|quotas_have_a_table)/)'
 
 # Shell completions (target/cli-docs/completions) and man pages (target/cli-docs/man) of a package.
 docs-cli:

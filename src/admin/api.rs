@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::changes::{BODIES_MAX, CHANGES_MAX};
 use super::http::ClientConnection;
 use super::query::ApiFailure;
+use super::quotas::RuleSums;
 use super::rates::LimitRates;
 use super::record::RecordingSetup;
 use super::state::StateHub;
@@ -91,7 +92,9 @@ impl AdminApi {
     pub fn new(parts: AdminParts) -> Self {
         let streams_max = parts.streams_max.min(Semaphore::MAX_PERMITS);
         let clock = Arc::clone(&parts.clock);
-        let rates = LimitRates::new(parts.generations, clock);
+        let quotas = Arc::clone(&parts.quotas);
+        let sums = Box::new(move || RuleSums::new(&quotas));
+        let rates = LimitRates::new(parts.generations, clock, sums);
         Self {
             instance: instance_name().into(),
             clock: parts.clock,

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tollgate_limiter::Rule;
 
+use super::quotas::RuleSums;
 use crate::admin_api::{HistoryEvent, LimitHistory, Rates, rule_name};
 use crate::metrics::{HitOutcome, LimitHits};
 use crate::pipeline::Generation;
@@ -84,6 +85,7 @@ impl History {
         &mut self,
         generation: &Generation,
         (before, last): (&[LimitHits], &[LimitHits]),
+        quotas: &RuleSums,
         seconds: f64,
     ) {
         if self.generation != generation.number {
@@ -100,10 +102,16 @@ impl History {
             let (Some(before), Some(last)) = (before.get(index), last.get(index)) else {
                 continue;
             };
-            if before == last {
+            let mut of_rule = rates_between(before, last, seconds);
+            // What proxies report takes the place of what was asked of the service.
+            if let Some(quota) = quotas.of(rule) {
+                of_rule.total += quota.allowed + quota.denied;
+                of_rule.admitted += quota.allowed;
+                of_rule.refused += quota.denied;
+            }
+            if of_rule.total <= 0.0 {
                 continue;
             }
-            let of_rule = rates_between(before, last, seconds);
             rates.add(&of_rule);
             limits.push(LimitSample {
                 index,

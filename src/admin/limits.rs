@@ -90,7 +90,7 @@ fn limits_of(state: &AdminState, query: &Query) -> Limits {
     };
     let candidates = CandidateLimits::new(&generation);
     let ends = ShadowEnds::new(state.generations.shadowed());
-    let quotas = RuleSums::new(state);
+    let quotas = RuleSums::new(&state.api.quotas);
     let counts = api.rates.counts(&generation);
     let (domain, name) = (query.text("domain"), query.text("rule"));
     for (rule, table) in generation.rules.written_rules() {

@@ -16,7 +16,7 @@ use crate::admin_api::{
 use crate::pipeline::Generation;
 use crate::quota::bucket::figures::{BucketFigures, Convergence, ShareFigures};
 use crate::quota::registry::figures::{QuotaQuery, QuotaSurvey, SurveyedBucket};
-use crate::quota::registry::{BucketPairs, RuleQuotas, StreamId};
+use crate::quota::registry::{BucketPairs, QuotaRegistry, RuleQuotas, StreamId};
 use crate::value_hash::{ShownValues, plain_text};
 use tollgate_limiter::Rule;
 
@@ -36,6 +36,7 @@ const BUCKETS_OF_STATE: usize = 20;
 const PART_CHARS_MAX: usize = 128;
 
 /// The last sums of rules with `rlqs`, in the order of their names, for `/limits`.
+#[derive(Default)]
 pub(super) struct RuleSums(Arc<[RuleQuotas]>);
 
 pub(super) async fn quotas(
@@ -192,8 +193,8 @@ fn cut(text: String) -> String {
 // === impl RuleSums ===
 
 impl RuleSums {
-    pub(super) fn new(state: &AdminState) -> Self {
-        Self(state.api.quotas.sums())
+    pub(super) fn new(quotas: &QuotaRegistry) -> Self {
+        Self(quotas.sums())
     }
 
     /// The figures of a rule with `rlqs`; none of other rules.

@@ -11,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tollgate_limiter::Rule;
 
 use super::history::{History, rates_between};
+use super::quotas::RuleSums;
 use crate::admin_api::{HistoryEvent, Hits, Rates, ReservationCounts};
 use crate::clock::Clock;
 use crate::metrics::{HitOutcome, LimitHits, ReservationResult, RuleCounters};
@@ -22,10 +23,14 @@ const TICK: Duration = Duration::from_secs(1);
 /// Least time between two samples, in microseconds.
 const SAMPLE_US_MIN: u64 = 500_000;
 
+/// Reads what proxies report of rules with `rlqs`.
+pub(super) type QuotaSums = Box<dyn Fn() -> RuleSums + Send + Sync>;
+
 /// The rates of all rules.
 pub(super) struct LimitRates {
     generations: Arc<Generations>,
     clock: Arc<dyn Clock>,
+    quotas: QuotaSums,
     samples: Mutex<[Sample; 2]>,
     history: Mutex<History>,
 }
@@ -52,10 +57,15 @@ pub(super) struct LimitCounts<'r> {
 
 impl LimitRates {
     /// No samples yet.
-    pub(super) fn new(generations: Arc<Generations>, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(
+        generations: Arc<Generations>,
+        clock: Arc<dyn Clock>,
+        quotas: QuotaSums,
+    ) -> Self {
         Self {
             generations,
             clock,
+            quotas,
             samples: Mutex::default(),
             history: Mutex::default(),
         }
@@ -98,7 +108,8 @@ impl LimitRates {
             let us = now_us.saturating_sub(before.uptime_us);
             let seconds = Duration::from_micros(us).as_secs_f64();
             let readings = (before.totals.as_slice(), last.totals.as_slice());
-            self.history().push(&generation, readings, seconds);
+            let quotas = (self.quotas)();
+            self.history().push(&generation, readings, &quotas, seconds);
         }
     }
 
@@ -248,6 +259,7 @@ descriptors:
         let rates = LimitRates::new(
             Arc::clone(&generations),
             Arc::clone(&clock) as Arc<dyn Clock>,
+            Box::new(RuleSums::default),
         );
         rates.sample();
         let rules = reload(&generations, RULES);
@@ -294,6 +306,7 @@ descriptors:
         let rates = LimitRates::new(
             Arc::clone(&generations),
             Arc::clone(&clock) as Arc<dyn Clock>,
+            Box::new(RuleSums::default),
         );
         assert_eq!(rates.minute(), HistoryEvent::default());
         let rule = |number| {

@@ -279,7 +279,7 @@ fn heaviest(state: &AdminState, generation: &Generation) -> (Vec<LimitState>, u6
         .iter()
         .filter_map(|(.., position)| rules.get(*position));
     let candidates = CandidateLimits::new(generation);
-    let quotas = RuleSums::new(state);
+    let quotas = RuleSums::new(&state.api.quotas);
     let heaviest = heaviest.map(|(rule, table)| LimitState {
         rlqs: quotas.of(rule),
         ..limit_state((rule, *table), &counts, &ends, candidates.as_ref())

@@ -2,6 +2,7 @@
 
 use tokio::runtime::Runtime;
 use tollgate_test_support::in_process::Service;
+use tollgate_test_support::polling::until;
 use tollgate_test_support::quota_client::{Id, QuotaStream};
 
 use crate::browser::accessibility::{violations, write_picture};
@@ -68,6 +69,13 @@ fn quotas_have_a_table_with_bars() {
     let limit = "return Number(document.querySelector('#quotas .limit').getAttribute('width'))";
     let width = browser.run(limit).as_f64().unwrap();
     assert!((width - 99.0 * 300.0 / 460.0).abs() < 0.1, "{width}");
+    // The minute has what proxies report.
+    let drawn = "return document.querySelector('#minute .refused').points.numberOfItems > 0";
+    until("the minute has refused hits", || {
+        // Two readings at one time are one. A little at a time: assignments expire.
+        service.clock.advance_us(20_000);
+        browser.run(drawn) == true
+    });
     // The rule is no dead limit.
     let rules = browser.wait_for_text("#rules tbody", "rlqs");
     assert!(rules.contains("edge.name_api"), "{rules}");
@@ -77,7 +85,7 @@ fn quotas_have_a_table_with_bars() {
         let overflow = browser.run("return document.documentElement.scrollWidth - innerWidth");
         assert!(overflow.as_i64().unwrap() <= 0, "{width}: {overflow}");
         if std::env::var_os("WRITE_SCREENSHOTS").is_some() && width == 1280 {
-            write_picture(&browser, "live-quotas.png", width, 820);
+            write_picture(&browser, "live-quotas.png", width, 960);
         }
     }
     assert_eq!(browser.messages(), Vec::<String>::new());

@@ -31,7 +31,8 @@ pub struct StateEvent {
     pub limits: Vec<LimitState>,
     /// How many rules are left out.
     pub limits_omitted: u64,
-    /// Hits a second of all rules, those that are left out too.
+    /// Hits a second of all rules, those that are left out too. Of rules with `rlqs`, what proxies
+    /// report.
     #[serde(default)]
     pub rates: Rates,
     /// The heaviest keys of the last minute by refused hits, at most 20.

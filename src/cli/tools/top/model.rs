@@ -254,15 +254,10 @@ impl Model {
         self.sampled_us = self.now_us;
     }
 
-    /// Hits a second of all rules, asked and refused. What proxies report takes the place of what
-    /// was asked of the service.
+    /// Hits a second of all rules, asked and refused.
     fn rates(&self) -> (f64, f64) {
-        let own = self.states().map(|it| (it.rates.total, it.rates.refused));
-        let limits = self.states().flat_map(|state| &state.limits);
-        let reported = limits.filter_map(|limit| limit.rlqs.as_ref());
-        let reported = reported.map(|quota| (quota.allowed + quota.denied, quota.denied));
-        own.chain(reported)
-            .fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
+        let of = self.states().map(|it| (it.rates.total, it.rates.refused));
+        of.fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
     }
 
     /// Computes what is shown, unless the screen is paused.
