@@ -19,7 +19,7 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// Runs a shell command in a terminal of this size.
-    fn start(width: u16, height: u16, command: &str) -> Self {
+    pub(crate) fn start(width: u16, height: u16, command: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         // `-D`: the server is this child, and no daemon.
         let server = tmux(directory.path(), &["-D", "-f", "/dev/null"])
@@ -63,7 +63,7 @@ impl Terminal {
     }
 
     /// The screen with its escape sequences for styles.
-    fn styled(&self) -> String {
+    pub(crate) fn styled(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-e"])
     }
 
