@@ -207,6 +207,8 @@ pub mod api_call {
         Extend = 5,
         Commit = 6,
         Release = 7,
+        /// Hits that a caller with a lease refused by itself. Those that it admitted are a REPORT.
+        ToldRefused = 8,
     }
     impl Operation {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -223,6 +225,7 @@ pub mod api_call {
                 Self::Extend => "EXTEND",
                 Self::Commit => "COMMIT",
                 Self::Release => "RELEASE",
+                Self::ToldRefused => "TOLD_REFUSED",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -236,6 +239,7 @@ pub mod api_call {
                 "EXTEND" => Some(Self::Extend),
                 "COMMIT" => Some(Self::Commit),
                 "RELEASE" => Some(Self::Release),
+                "TOLD_REFUSED" => Some(Self::ToldRefused),
                 _ => None,
             }
         }

@@ -27,6 +27,8 @@ impl From<&Settings> for Config {
             descriptors_max: settings.descriptors_max,
             entries_max: settings.entries_max,
             answer_bytes_max: settings.answer_size_max,
+            lease_age_max_us: settings.store.lease_age_max_ms.saturating_mul(1_000),
+            caller_lease_hits_max: settings.store.caller_lease_hits_max as u64,
             estimates_memory_max: settings.estimates.memory_max,
             headers: headers(&settings.response),
             dynamic_metadata: settings.response.response_dynamic_metadata,

@@ -13,7 +13,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::settings::decisions::answers;
 use crate::settings::headings::STORE;
-use crate::settings::parse::{boolean, size};
+use crate::settings::parse::{boolean, positive, size};
 use crate::visible_text::Hidden;
 use tollgate_limiter::OnUndecided;
 
@@ -48,7 +48,8 @@ pub struct StoreSettings {
 
     /// Maximum age of leased hits, in milliseconds
     ///
-    /// Other replicas can use unspent hits after at most this time.
+    /// Other replicas and callers can use unspent hits after at most this time. Callers that lease
+    /// hits hold them as long, in every mode.
     ///
     /// Range: 10 to 60000
     #[arg(long, env = "TOLLGATE_LEASE_AGE_MAX_MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(10..=60_000), value_name = "MS")]
@@ -64,6 +65,19 @@ pub struct StoreSettings {
         value_name = "NUMBER"
     )]
     pub lease_hits_max: u64,
+
+    /// Maximum hits in a lease of a caller
+    ///
+    /// Applies to leases of tollgate's API, with and without a shared store. Near the limit, leases
+    /// are smaller.
+    #[arg(
+        long,
+        env = "TOLLGATE_CALLER_LEASE_HITS_MAX",
+        default_value_t = 1_000,
+        value_parser = positive,
+        value_name = "COUNT"
+    )]
+    pub caller_lease_hits_max: usize,
 
     /// Response when the shared store fails
     ///

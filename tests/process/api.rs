@@ -17,6 +17,8 @@ domain: d
 descriptors:
   - key: user
     rate_limit: { unit: year, requests_per_unit: 1000, name: tokens }
+  - key: leased
+    rate_limit: { unit: year, requests_per_unit: 1000 }
   - key: none
     rate_limit: { unit: year, requests_per_unit: 0 }
   - key: log
@@ -121,6 +123,30 @@ fn calls() -> Vec<(&'static str, Value, u16)> {
                 {"extend": body("user", extend)},
                 {"check": body("none", json!({}))},
                 {"peek": body("none", json!({}))},
+            ]}),
+            200,
+        ),
+        (
+            "lease",
+            body("leased", json!({"hits": 5, "admitted": 1})),
+            200,
+        ),
+        ("lease", body("none", json!({})), 429),
+        ("lease", body("free", json!({"hits": 5})), 200),
+        ("lease", body("log", json!({"hits": 5})), 200),
+        ("lease", body("user", json!({"hits": 0})), 400),
+        ("lease", body("user", json!({"unused": 1})), 400),
+        (
+            "return",
+            body("user", json!({"lease": "l", "unused": 1})),
+            404,
+        ),
+        ("return", body("user", json!({"unused": 1})), 400),
+        (
+            "batch",
+            json!({"calls": [
+                {"lease": body("leased", json!({}))},
+                {"return": body("user", json!({"lease": "l"}))},
             ]}),
             200,
         ),

@@ -68,6 +68,10 @@ def check_own():
     answers = send((request(tag=tag, check={**ann, "hits": 1}) for tag in range(300)), timeout=20)
     assert sorted(one.tag for one in answers) == list(range(300))
     assert call(OWN, "Peek", **ann, hits=0).remaining == 350
+    leased = call(OWN, "Lease", **ann, hits=50)
+    assert (leased.granted, leased.remaining) == (50, 300)
+    assert call(OWN, "Return", **ann, lease=leased.lease, unused=50).returned == 50
+    assert call(OWN, "Peek", **ann, hits=0).remaining == 350
 
 
 def check_authority():

@@ -12,7 +12,9 @@ use std::num::NonZeroU32;
 use prost_types::Duration;
 use tollgate_limiter::{EXPIRY_MS_MAX, Entry, Hits, OnExpiry, Otherwise, Request};
 
-use crate::pipeline::{API_HITS_MAX, ApiStep, new_reservation_id};
+use crate::pipeline::{
+    API_HITS_MAX, ApiOperation, ApiStep, CallerDecisions, LeaseCall, ReturnCall, new_reservation_id,
+};
 use tollgate_wire::proto::tollgate::v1 as proto;
 use tollgate_wire::proto::tollgate::v1::call::Call;
 
@@ -32,6 +34,7 @@ pub enum Fault {
     NoEntries,
     NoKey,
     NoReservation,
+    NoLease,
     NoExpiry,
     NegativeExpiry,
     ExpiryOfNoTime,
@@ -41,6 +44,8 @@ pub enum Fault {
     HitsOfSome,
     TooManyHits,
     UnknownOnExpiry,
+    LeaseOfNoHits,
+    HitsOfDescriptor,
 }
 
 // === impl Fault ===
@@ -79,6 +84,11 @@ impl Fault {
             Self::NoReservation => (
                 "is missing; send the id of the reservation",
                 "is missing; send the id that the reservation was made with",
+            ),
+            Self::NoLease => both("is missing; send the id of the lease"),
+            Self::LeaseOfNoHits => both("is 0; send how many hits are wanted at most"),
+            Self::HitsOfDescriptor => both(
+                "is not of a lease, which takes as many hits from every descriptor; send hits of the call",
             ),
             Self::NoExpiry => (
                 "is missing; send a duration from now",
@@ -127,10 +137,12 @@ pub fn fill_id(call: &mut Call) -> Result<(), String> {
     Ok(())
 }
 
-/// The id of the reservation that a call names.
+/// The id of the reservation or the lease that a call names.
 pub fn id_of(call: &Call) -> &str {
     match call {
         Call::Check(_) | Call::Peek(_) => "",
+        Call::Lease(call) => &call.lease,
+        Call::Return(call) => &call.lease,
         Call::Reserve(call) => &call.reservation,
         Call::Extend(call) => &call.reservation,
         Call::Commit(call) => &call.reservation,
@@ -146,19 +158,21 @@ pub fn descriptors_of(call: &Call) -> &[proto::Descriptor] {
         Call::Extend(call) => &call.descriptors,
         Call::Commit(call) => &call.descriptors,
         Call::Release(call) => &call.descriptors,
+        Call::Lease(call) => &call.descriptors,
+        Call::Return(call) => &call.descriptors,
     }
 }
 
-/// The request and the step of a call.
-pub fn read(call: &Call) -> Result<(Request<'_>, ApiStep<'_>), InvalidField> {
+/// The request of a call, and what it asks of its limits.
+pub fn read(call: &Call) -> Result<(Request<'_>, ApiOperation<'_>), InvalidField> {
     let id = id_of(call).as_bytes();
     let has_id = || match id {
         [] => Err(Fault::NoReservation.at("reservation")),
         _ => Ok(()),
     };
     match call {
-        Call::Check(call) => Ok((checked(call)?, ApiStep::Check)),
-        Call::Peek(call) => Ok((checked(call)?, ApiStep::Peek)),
+        Call::Check(call) => Ok((checked(call)?, ApiOperation::Step(ApiStep::Check))),
+        Call::Peek(call) => Ok((checked(call)?, ApiOperation::Step(ApiStep::Peek))),
         Call::Reserve(call) => {
             let request = request(&call.domain, &call.descriptors, |own| {
                 own.or(call.hits).unwrap_or(0)
@@ -175,7 +189,7 @@ pub fn read(call: &Call) -> Result<(Request<'_>, ApiStep<'_>), InvalidField> {
                 on_expiry,
                 uses_rule_amount: !has_hits,
             };
-            Ok((request, step))
+            Ok((request, ApiOperation::Step(step)))
         }
         Call::Extend(call) => {
             let request = request(&call.domain, &call.descriptors, |_| 0)?;
@@ -183,7 +197,8 @@ pub fn read(call: &Call) -> Result<(Request<'_>, ApiStep<'_>), InvalidField> {
             let until = call.expires.as_ref();
             let until = until.ok_or_else(|| Fault::NoExpiry.at("expires"))?;
             let expires_ms = expires(until)?;
-            Ok((request, ApiStep::Extend { id, expires_ms }))
+            let step = ApiStep::Extend { id, expires_ms };
+            Ok((request, ApiOperation::Step(step)))
         }
         Call::Commit(call) => {
             let request = request(&call.domain, &call.descriptors, |own| {
@@ -194,13 +209,67 @@ pub fn read(call: &Call) -> Result<(Request<'_>, ApiStep<'_>), InvalidField> {
             }
             has_id()?;
             let otherwise = Otherwise::Unknown;
-            Ok((request, ApiStep::Commit { id, otherwise }))
+            let step = ApiStep::Commit { id, otherwise };
+            Ok((request, ApiOperation::Step(step)))
         }
         Call::Release(call) => {
             let request = request(&call.domain, &call.descriptors, |_| 0)?;
             has_id()?;
-            Ok((request, ApiStep::Release { id }))
+            Ok((request, ApiOperation::Step(ApiStep::Release { id })))
         }
+        Call::Lease(call) => {
+            let request = leased(&call.domain, &call.descriptors)?;
+            let hits = call.hits.unwrap_or(1);
+            if hits == 0 {
+                return Err(Fault::LeaseOfNoHits.at("hits"));
+            }
+            let lease = LeaseCall {
+                hits: at_most_max("hits", hits)?,
+                last: &call.lease,
+                decided: decided(call.admitted, call.refused)?,
+            };
+            Ok((request, ApiOperation::Lease(lease)))
+        }
+        Call::Return(call) => {
+            let request = leased(&call.domain, &call.descriptors)?;
+            if id.is_empty() {
+                return Err(Fault::NoLease.at("lease"));
+            }
+            let lease = ReturnCall {
+                lease: &call.lease,
+                unused: at_most_max("unused", call.unused)?,
+                decided: decided(call.admitted, call.refused)?,
+            };
+            Ok((request, ApiOperation::Return(lease)))
+        }
+    }
+}
+
+/// The request of a lease, whose descriptors have no hits of their own.
+fn leased<'c>(
+    domain: &'c str,
+    descriptors: &'c [proto::Descriptor],
+) -> Result<Request<'c>, InvalidField> {
+    let request = request(domain, descriptors, |_| 0)?;
+    match descriptors.iter().position(|one| one.hits.is_some()) {
+        Some(at) => Err(Fault::HitsOfDescriptor.at(format!("descriptors[{at}].hits"))),
+        None => Ok(request),
+    }
+}
+
+/// What a caller says that it decided.
+fn decided(admitted: Option<u64>, refused: Option<u64>) -> Result<CallerDecisions, InvalidField> {
+    let known = |field, hits: Option<u64>| hits.map(|hits| at_most_max(field, hits)).transpose();
+    Ok(CallerDecisions {
+        admitted: known("admitted", admitted)?,
+        refused: known("refused", refused)?,
+    })
+}
+
+fn at_most_max(field: &str, hits: u64) -> Result<u64, InvalidField> {
+    match hits {
+        0..=API_HITS_MAX => Ok(hits),
+        _ => Err(Fault::TooManyHits.at(field)),
     }
 }
 

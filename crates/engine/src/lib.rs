@@ -6,6 +6,8 @@ pub mod capture;
 pub mod decisions;
 mod ended;
 pub mod estimates;
+#[cfg(test)]
+mod lease_model;
 pub mod pipeline;
 pub mod quota;
 pub mod simulation;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tollgate_limiter::{Code, ReservationOutcome};
 
 use crate::admin::query::json_response;
-use crate::pipeline::{ApiAnswer, ApiError, ApiLimit, NoLimit, RequestError};
+use crate::pipeline::{ApiAnswer, ApiError, ApiLimit, LeaseAnswer, NoLimit, RequestError};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::call::Call;
 use crate::store::StoreError;
@@ -32,6 +32,8 @@ pub(super) struct CallAnswer {
     /// Of a commit or a release.
     #[serde(flatten)]
     settled: Option<Settled>,
+    #[serde(flatten)]
+    lease: Option<LeaseFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,6 +55,22 @@ struct Settled {
     repeated: bool,
 }
 
+/// Of a lease.
+#[derive(Debug, Serialize)]
+struct LeaseFields {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<String>,
+    granted: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_leased: Option<&'static str>,
+}
+
+/// The answer to the return of a lease.
+#[derive(Debug, Serialize)]
+pub(super) struct ReturnAnswer {
+    returned: u64,
+}
+
 #[derive(Debug, Serialize)]
 struct LimitAnswer {
     descriptor: usize,
@@ -67,7 +85,7 @@ struct LimitAnswer {
     retry_after: Option<String>,
 }
 
-/// The answer to one call of a batch: one of the four, and the status that it would have alone.
+/// The answer to one call of a batch: one of these, and the status that it would have alone.
 #[derive(Debug, Serialize)]
 pub(super) struct TaggedAnswer {
     pub(super) tag: u64,
@@ -82,6 +100,8 @@ pub(super) enum OneAnswer {
     Check(CallAnswer),
     Reserve(CallAnswer),
     Settle(CallAnswer),
+    Lease(CallAnswer),
+    Return(ReturnAnswer),
     Error(CallFailure),
 }
 
@@ -100,7 +120,7 @@ pub(super) enum ErrorCode {
     InvalidArgument,
     /// The request exceeds a bound of the settings.
     ResourceExhausted,
-    /// The id of the reservation is not known.
+    /// The id of the reservation or the lease is not known.
     NotFound,
     /// The path is not known.
     Unimplemented,
@@ -151,6 +171,7 @@ impl OneAnswer {
             reservation: None,
             hits: None,
             settled: None,
+            lease: None,
             expires: None,
             remaining: answer.remaining,
             reset: answer.reset_us.map(seconds_text),
@@ -159,6 +180,13 @@ impl OneAnswer {
             limits: answer.limits.into_iter().map(LimitAnswer::of).collect(),
         };
         match call {
+            Call::Lease(_) => Self::Lease(checked.of_lease(answer.lease)),
+            Call::Return(_) => Self::Return(ReturnAnswer {
+                returned: match answer.lease {
+                    Some(LeaseAnswer::Returned(hits)) => hits,
+                    _ => 0,
+                },
+            }),
             Call::Check(_) | Call::Peek(_) => Self::Check(checked),
             Call::Reserve(call) => Self::Reserve(CallAnswer {
                 reservation: passed.then_some(call.reservation),
@@ -181,6 +209,34 @@ impl OneAnswer {
                     ..checked
                 })
             }
+        }
+    }
+}
+
+// === impl CallAnswer ===
+
+impl CallAnswer {
+    fn of_lease(self, lease: Option<LeaseAnswer>) -> Self {
+        let (lease, granted, not_leased, valid_us) = match lease {
+            Some(LeaseAnswer::Granted {
+                lease,
+                hits,
+                valid_us,
+            }) => (Some(lease), hits, None, Some(valid_us)),
+            Some(LeaseAnswer::NotLeased { reason, valid_us }) => {
+                (None, 0, Some(reason.word()), Some(valid_us))
+            }
+            Some(LeaseAnswer::Refused | LeaseAnswer::Returned(_)) | None => (None, 0, None, None),
+        };
+        Self {
+            lease: Some(LeaseFields {
+                lease,
+                granted,
+                not_leased,
+            }),
+            expires: valid_us.map(seconds_text),
+            no_limit: None,
+            ..self
         }
     }
 }

@@ -35,7 +35,7 @@ use super::query::{JSON_HEADERS, json_response};
 use crate::answer_memory::{AnswerMemory, AnswerPermit, ConnectionAnswers};
 use crate::api_calls;
 use crate::metrics::Counter;
-use crate::pipeline::{API_CALLS_MAX, ApiError, ApiRequest, Pipeline};
+use crate::pipeline::{API_CALLS_MAX, ApiError, AskedCall, LeaseAnswer, Pipeline};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::call::Call;
 use crate::protobuf_json::{FieldDescriptor, MessageDescriptor};
@@ -179,7 +179,9 @@ fn respond(answered: Result<Answered, CallFailure>) -> Response {
             let mut response = match result.answer {
                 OneAnswer::Check(answer)
                 | OneAnswer::Reserve(answer)
-                | OneAnswer::Settle(answer) => json_response(result.status, &answer),
+                | OneAnswer::Settle(answer)
+                | OneAnswer::Lease(answer) => json_response(result.status, &answer),
+                OneAnswer::Return(answer) => json_response(result.status, &answer),
                 OneAnswer::Error(failure) => failure.into_response(),
             };
             for (name, value) in result.headers {
@@ -331,23 +333,24 @@ impl Endpoints {
         let call = proto::Call::decode(&*message).map_err(internal)?.call;
         let mut call = call.ok_or_else(|| internal("the body is no call"))?;
         api_calls::fill_id(&mut call).map_err(internal)?;
-        let (request, step) = api_calls::read(&call).map_err(|invalid| {
+        let (request, operation) = api_calls::read(&call).map_err(|invalid| {
             let at = body::field_path(path, &invalid.path);
             CallFailure::invalid(format!("{at} {}", invalid.fault.json_text()))
         })?;
-        let sent = ApiRequest {
+        let sent = AskedCall {
             request,
-            step,
+            operation,
             deadline: Deadline::NEVER,
             parent,
         };
-        let answered = self
-            .pipeline()
-            .call_api_within(sent, Some(answer_bytes_max));
+        let answered = self.pipeline().carry_out(sent, answer_bytes_max);
         let mut answer = answered.await?;
         let is_refused = answer.verdict == Code::OverLimit;
         let status = match call {
             Call::Check(_) | Call::Reserve(_) if is_refused => StatusCode::TOO_MANY_REQUESTS,
+            Call::Lease(_) if answer.lease == Some(LeaseAnswer::Refused) => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             _ => StatusCode::OK,
         };
         let headers = std::mem::take(&mut answer.headers);

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `ErrorInfo` | always: a reason, and the domain `tollgate` |
 //! | `BadRequest` | a field is invalid |
-//! | `ResourceInfo` | a reservation is not known |
+//! | `ResourceInfo` | a reservation or a lease is not known |
 //! | `RetryInfo` | UNAVAILABLE |
 
 use std::collections::HashMap;
@@ -36,7 +36,15 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const SHOWN_ID_CHARS_MAX: usize = 256;
 
 /// Fields that errors of the pipeline begin with.
-const FIELDS: [&str; 5] = ["domain", "descriptors", "hits", "reservation", "expires"];
+const FIELDS: [&str; 7] = [
+    "domain",
+    "descriptors",
+    "hits",
+    "reservation",
+    "expires",
+    "lease",
+    "unused",
+];
 
 /// Who made a call, as its metadata says.
 #[derive(Clone, Copy)]

@@ -59,7 +59,7 @@ async fn calls_of_a_batch_are_answered_in_order() {
         answers[6]["error"]["message"],
         "calls[6].check.hits is negative; write a whole number from 0 to 9007199254740991"
     );
-    let kinds = "check, peek, reserve, extend, commit, release";
+    let kinds = "check, peek, reserve, extend, commit, release, lease, return";
     for (position, why) in [
         (
             8,

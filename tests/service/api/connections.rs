@@ -67,7 +67,7 @@ async fn wrong_paths_methods_and_sizes_have_statuses_of_their_own() {
         let (seen, answer) = sent(service.http, method, path, "", body.clone()).await;
         let why = why.replace(
             "CALLS",
-            "check, peek, reserve, extend, commit, release, batch",
+            "check, peek, reserve, extend, commit, release, lease, return, batch",
         );
         let expected = json!({"error": {"code": code, "message": why}});
         assert_eq!(

@@ -5,6 +5,7 @@ mod bodies;
 mod concurrency;
 mod connections;
 mod extremes;
+mod leases;
 mod peeks;
 mod reservations;
 

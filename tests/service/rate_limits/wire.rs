@@ -9,7 +9,9 @@ use prost::Message;
 use prost_types::Duration;
 use tollgate::proto::kuadrant::service::ratelimit::v1 as kuadrant;
 use tollgate::proto::tollgate::v1::call::Call as Sent;
-use tollgate::proto::tollgate::v1::{BatchRequest, Call, ExtendRequest, ReleaseRequest};
+use tollgate::proto::tollgate::v1::{
+    BatchRequest, Call, ExtendRequest, LeaseRequest, ReleaseRequest, ReturnRequest,
+};
 use tollgate_test_support::grpc_client::{descriptor as envoy_descriptor, request};
 use tollgate_test_support::in_process::Service;
 
@@ -70,6 +72,23 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         amount: 101,
         ..kuadrant_reserve.clone()
     };
+    // Other ids are random.
+    let lease = LeaseRequest {
+        domain: "unknown".to_owned(),
+        descriptors: user(),
+        hits: Some(100),
+        lease: String::new(),
+        admitted: Some(7),
+        refused: Some(1),
+    };
+    let give_back = ReturnRequest {
+        domain: "d".to_owned(),
+        descriptors: user(),
+        lease: format!("9.1.{}", "0".repeat(32)),
+        unused: 5,
+        admitted: None,
+        refused: None,
+    };
     vec![
         ("RateLimits/Check", check("user", 5).encode_to_vec()),
         ("RateLimits/Peek", check("user", 5).encode_to_vec()),
@@ -89,6 +108,8 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
             tagged(3, Sent::Check(check("user", 1))).encode_to_vec(),
         ),
         ("RateLimits/Check", check("", 5).encode_to_vec()),
+        ("RateLimits/Lease", lease.encode_to_vec()),
+        ("RateLimits/Return", give_back.encode_to_vec()),
         (
             "RateLimitService/CheckRateLimit",
             request("d", envoy()).encode_to_vec(),

@@ -79,6 +79,44 @@ pub struct ReleaseRequest {
     #[prost(string, tag = "3")]
     pub reservation: ::prost::alloc::string::String,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LeaseRequest {
+    #[prost(string, tag = "1")]
+    pub domain: ::prost::alloc::string::String,
+    /// Without hits of their own.
+    #[prost(message, repeated, tag = "2")]
+    pub descriptors: ::prost::alloc::vec::Vec<Descriptor>,
+    /// The most hits that are wanted. 1 when absent.
+    #[prost(uint64, optional, tag = "3")]
+    pub hits: ::core::option::Option<u64>,
+    /// The caller's last lease of these descriptors, if it has one.
+    #[prost(string, tag = "4")]
+    pub lease: ::prost::alloc::string::String,
+    /// The hits that the caller admitted and refused by itself since its last call that said so.
+    /// With `admitted`, the lease has at most four times as many hits.
+    #[prost(uint64, optional, tag = "5")]
+    pub admitted: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "6")]
+    pub refused: ::core::option::Option<u64>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReturnRequest {
+    #[prost(string, tag = "1")]
+    pub domain: ::prost::alloc::string::String,
+    /// The same as when it was leased.
+    #[prost(message, repeated, tag = "2")]
+    pub descriptors: ::prost::alloc::vec::Vec<Descriptor>,
+    #[prost(string, tag = "3")]
+    pub lease: ::prost::alloc::string::String,
+    /// How many of its hits the caller did not use, and will not use.
+    #[prost(uint64, tag = "4")]
+    pub unused: u64,
+    /// As in `LeaseRequest`.
+    #[prost(uint64, optional, tag = "5")]
+    pub admitted: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "6")]
+    pub refused: ::core::option::Option<u64>,
+}
 /// What a limit has left.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LimitStatus {
@@ -172,11 +210,46 @@ pub struct SettleResponse {
     pub expires: ::core::option::Option<::prost_types::Duration>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LeaseResponse {
+    /// OVER_LIMIT: no hit is left, nothing was taken, and there is no lease.
+    #[prost(enumeration = "Verdict", tag = "1")]
+    pub verdict: i32,
+    /// The id. Empty where nothing was taken.
+    #[prost(string, tag = "2")]
+    pub lease: ::prost::alloc::string::String,
+    /// The hits of the lease. The caller may admit as many until it expires.
+    #[prost(uint64, tag = "3")]
+    pub granted: u64,
+    /// How long the lease is valid, or `not_leased` holds. Count it from before the call was sent.
+    #[prost(message, optional, tag = "4")]
+    pub expires: ::core::option::Option<::prost_types::Duration>,
+    /// As of a check.
+    #[prost(uint64, optional, tag = "5")]
+    pub remaining: ::core::option::Option<u64>,
+    #[prost(message, optional, tag = "6")]
+    pub reset: ::core::option::Option<::prost_types::Duration>,
+    #[prost(message, optional, tag = "7")]
+    pub retry_after: ::core::option::Option<::prost_types::Duration>,
+    #[prost(message, repeated, tag = "8")]
+    pub limits: ::prost::alloc::vec::Vec<LimitStatus>,
+    /// Why the limits are not leased, and nothing was taken: `algorithm`, `lease_false`, `quota_mode`,
+    /// `reservation`, `shadow`, or why no limit applies: `unknown_domain`, `no_rule`, `unlimited`.
+    /// Else empty.
+    #[prost(string, tag = "9")]
+    pub not_leased: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReturnResponse {
+    /// The hits that came back. As the first time when it was returned before; 0 once it has expired.
+    #[prost(uint64, tag = "1")]
+    pub returned: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Call {
     /// Returned with the answer.
     #[prost(uint64, tag = "1")]
     pub tag: u64,
-    #[prost(oneof = "call::Call", tags = "2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "call::Call", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
     pub call: ::core::option::Option<call::Call>,
 }
 /// Nested message and enum types in `Call`.
@@ -195,13 +268,17 @@ pub mod call {
         Commit(super::CommitRequest),
         #[prost(message, tag = "7")]
         Release(super::ReleaseRequest),
+        #[prost(message, tag = "8")]
+        Lease(super::LeaseRequest),
+        #[prost(message, tag = "9")]
+        Return(super::ReturnRequest),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Answer {
     #[prost(uint64, tag = "1")]
     pub tag: u64,
-    #[prost(oneof = "answer::Answer", tags = "2, 3, 4, 5")]
+    #[prost(oneof = "answer::Answer", tags = "2, 3, 4, 5, 6, 7")]
     pub answer: ::core::option::Option<answer::Answer>,
 }
 /// Nested message and enum types in `Answer`.
@@ -217,6 +294,10 @@ pub mod answer {
         /// A call that failed. The others go on.
         #[prost(message, tag = "5")]
         Failure(super::Failure),
+        #[prost(message, tag = "6")]
+        Lease(super::LeaseResponse),
+        #[prost(message, tag = "7")]
+        Return(super::ReturnResponse),
     }
 }
 /// Why a call failed: the fields of google.rpc.Status.

@@ -35,6 +35,11 @@ impl PendingRequest {
         self.purpose
     }
 
+    /// Whether its outcomes are made already.
+    pub(crate) fn is_told(&self) -> bool {
+        self.api.as_ref().is_some_and(|api| api.is_told())
+    }
+
     /// The rules of its plan; none without a plan.
     pub(crate) fn rules(&self) -> Option<Rc<SharedRules>> {
         match &self.stage {

@@ -65,10 +65,13 @@ impl Pipeline {
         let observers = &mut scratch.observers;
         let api = call.api.as_ref();
         let method = api.map_or(CallMethod::ShouldRateLimit, |api| api.step.method());
-        observers.counts.received(method);
+        let is_part = api.is_some_and(|api| api.is_part());
+        if !is_part {
+            observers.counts.received(method);
+        }
         pending.began_us = call.now_us;
         pending.noted.wants_texts = false;
-        let traces = self.traces.as_ref();
+        let traces = self.traces.as_ref().filter(|_| !is_part);
         pending.noted.span = traces
             .and_then(|traces| traces.begin(call.parent, method, &request, || self.clock.now()));
         pending.stage = match self.validate(&request) {
@@ -80,6 +83,11 @@ impl Pipeline {
         };
         if let Some(api) = call.api {
             self.begin_api(&request, api, pending);
+        }
+        if pending.api.as_ref().is_some_and(|api| api.is_quiet) {
+            (pending.noted.wanted, pending.noted.captured) = Default::default();
+            scratch.request = request.recycle();
+            return Ok(());
         }
         let observers = &mut scratch.observers;
         pending.noted.wanted = observers.decisions.begin(&request, call.now_us);

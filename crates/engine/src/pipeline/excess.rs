@@ -3,14 +3,10 @@
 //!
 //! What it deliberately does not do: find them (`begin`, and `grpc::layers`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use tollgate_limiter::{Code, OnUndecided};
 
+use crate::pipeline::log_interval::LogInterval;
 use tollgate_telemetry::metrics::Metrics;
-
-/// Between two log lines of one bound, in microseconds.
-const LOG_INTERVAL_US: u64 = 60_000_000;
 
 /// A bound of requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -21,9 +17,9 @@ pub enum RequestBound {
     MessageSize,
 }
 
-/// When each bound may be logged again, in the clock's uptime.
+/// When each bound may be logged again.
 #[derive(Debug, Default)]
-pub(super) struct ExcessLog([AtomicU64; 4]);
+pub(super) struct ExcessLog([LogInterval; 4]);
 
 /// The answer to a request that exceeds a bound; none when that is an error.
 pub(super) fn excess_code(answer: OnUndecided) -> Option<Code> {
@@ -67,15 +63,8 @@ impl RequestBound {
 impl ExcessLog {
     /// Whether a request beyond this bound is to be logged now. If so, the next one is in a minute.
     pub(super) fn is_due(&self, bound: RequestBound, now_us: u64) -> bool {
-        let Some(next_us) = self.0.get(bound as usize) else {
-            return false;
-        };
-        let later_us = now_us.saturating_add(LOG_INTERVAL_US);
-        next_us
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next_us| {
-                (now_us >= next_us).then_some(later_us)
-            })
-            .is_ok()
+        let line = self.0.get(bound as usize);
+        line.is_some_and(|line| line.is_due(now_us))
     }
 }
 

@@ -30,7 +30,9 @@ mod generations;
 mod headers;
 mod in_flight;
 mod key_counts;
+mod lease_holders;
 mod live_verdict;
+mod log_interval;
 mod message;
 mod observers;
 mod over_limit;
@@ -63,8 +65,9 @@ use tollgate_telemetry::metrics::Metrics;
 use tollgate_telemetry::tracing::Traces;
 
 pub use self::api::{
-    API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiRequest, BatchProgress, NoLimit,
-    RESERVATION_ID_BYTES_MAX, give_way, new_reservation_id,
+    API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiOperation, ApiRequest,
+    AskedCall, BatchProgress, CallerDecisions, LeaseAnswer, LeaseCall, NoLimit, NotLeased,
+    RESERVATION_ID_BYTES_MAX, ReturnCall, give_way, new_reservation_id,
 };
 pub use self::api_call::{ApiCall, ApiStep, decode_recorded};
 pub use self::batcher::Batcher;
@@ -80,6 +83,8 @@ pub use self::generation::Generation;
 pub use self::generations::Generations;
 pub use self::headers::Headers;
 pub(crate) use self::headers::{described_position, retry_after};
+use self::lease_holders::Holders;
+use self::log_interval::LogInterval;
 pub use self::own_thread::local_thread;
 pub(crate) use self::pending::{PendingRequest, Scratch};
 pub use self::policy::{Config, RequestPolicy};
@@ -107,6 +112,8 @@ pub struct Pipeline {
     config: Config,
     bucket_naming: Option<BucketNaming>,
     excess_log: ExcessLog,
+    lease_holders: Holders,
+    lease_log: LogInterval,
     threads: threads::Threads,
     /// Where candidates count; none where there can be none.
     candidates: Option<CandidatePartitions>,
@@ -150,9 +157,11 @@ impl Pipeline {
         Self {
             generations,
             estimates: Estimates::new(config.estimates_memory_max, metrics.estimates.clone()),
+            lease_holders: Holders::new(config.lease_age_max_us, metrics.caller_leases.clone()),
             config,
             bucket_naming: store.bucket_naming(),
             excess_log: ExcessLog::default(),
+            lease_log: LogInterval::default(),
             store,
             clock,
             metrics,

@@ -107,6 +107,9 @@ impl Pipeline {
             api,
             now_us,
         } = context;
+        if api.is_some_and(|api| api.is_quiet) {
+            return;
+        }
         let is_left = matches!(ended.end, End::Left(_));
         if !is_left {
             let response_time = match api {

@@ -25,6 +25,10 @@ pub struct Config {
     pub entries_max: usize,
     /// The largest answer to a call or a batch of the API.
     pub answer_bytes_max: usize,
+    /// How long a lease of a caller is valid at most, in microseconds.
+    pub lease_age_max_us: u64,
+    /// How many hits a lease of a caller has at most.
+    pub caller_lease_hits_max: u64,
     /// Bytes of learnt amounts.
     pub estimates_memory_max: usize,
     /// Headers of responses, if they have any.
@@ -60,6 +64,8 @@ impl Default for Config {
             descriptors_max: 512,
             entries_max: 64,
             answer_bytes_max: 4 << 20,
+            lease_age_max_us: 2_000_000,
+            caller_lease_hits_max: 1_000,
             estimates_memory_max: 4 << 20,
             headers: None,
             dynamic_metadata: false,

@@ -258,6 +258,9 @@ impl Simulation {
         let Some(check) = request.checks().get(position) else {
             return;
         };
+        if request.pending.is_told() {
+            return;
+        }
         let mut check = check.clone();
         if let Some(other) = self.replacement
             && other.name() == check.algorithm.name()

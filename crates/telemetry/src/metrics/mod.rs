@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `declaration` | declarations of metrics, and the macro that registers them |
 //! | `requests` | calls, answers, latency, exceeded bounds; buckets, the shared store and its leases |
+//! | `caller_leases` | leases that callers hold, and what they say of them |
 //! | `connections` | connections, TLS handshakes, certificates |
 //! | `service` | rules, xDS, the admin listener, recordings, snapshots, traces, statsd, logs |
 //! | `limits` | hits by limit; `limit` has the counters of one, and the series that sum them |
@@ -26,6 +27,7 @@
 //!
 //! Code holds the counters: the hot path looks no label up. Nothing here is global.
 
+mod caller_leases;
 mod candidates;
 mod connections;
 mod counts;
@@ -52,6 +54,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Encoder, TextEncoder};
 
+pub use self::caller_leases::CallerLeaseMetrics;
 use self::candidates::CandidateLabelSets;
 pub use self::candidates::{
     CandidateCounters, CandidateMetrics, CandidateResult, CandidateSums, ResultCounts,
@@ -97,6 +100,8 @@ pub struct Metrics {
     pub buckets: BucketMetrics,
     /// Hits taken from the shared store in advance.
     pub leases: LeaseMetrics,
+    /// Hits that callers took in advance.
+    pub caller_leases: CallerLeaseMetrics,
     /// The store that replicas share.
     pub store: StoreMetrics,
     /// Connections of every port.
@@ -184,6 +189,7 @@ impl Metrics {
             requests: RequestMetrics::new(r)?,
             buckets: BucketMetrics::new(r)?,
             leases: LeaseMetrics::new(r)?,
+            caller_leases: CallerLeaseMetrics::new(r)?,
             store: StoreMetrics::new(r)?,
             connections: ConnectionMetrics::new(r)?,
             answers: AnswerMetrics::new(r)?,

@@ -70,6 +70,8 @@ metrics! {
                 extends = "Extend",
                 commits = "Commit",
                 releases = "Release",
+                leases = "Lease",
+                returns = "Return",
             }
 
         /// Requests decided, by overall code.
@@ -330,6 +332,10 @@ label_values! {
         Commit = "tollgate.v1.RateLimits/Commit",
         /// A reservation's end.
         Release = "tollgate.v1.RateLimits/Release",
+        /// Hits that the caller admits by itself.
+        Lease = "tollgate.v1.RateLimits/Lease",
+        /// The unused hits of a lease.
+        Return = "tollgate.v1.RateLimits/Return",
     }
 }
 
@@ -361,7 +367,16 @@ impl RequestMetrics {
             &self.extends,
             &self.commits,
             &self.releases,
+            &self.leases,
+            &self.returns,
         ]
+    }
+
+    /// Counts a call that is carried out by several requests.
+    pub fn received(&self, method: CallMethod) {
+        if let Some(calls) = self.by_method().get(method as usize) {
+            calls.inc();
+        }
     }
 }
 

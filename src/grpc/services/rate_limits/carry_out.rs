@@ -13,7 +13,9 @@ use crate::api_calls::{descriptors_of, fill_id, id_of, read};
 use crate::grpc::services::api_call::{
     Caller, answer_memory_full, api_status, field_status, internal, invalid_call,
 };
-use crate::pipeline::{ApiAnswer, ApiLimit, ApiRequest, BatchProgress, NoLimit, Pipeline};
+use crate::pipeline::{
+    ApiAnswer, ApiLimit, AskedCall, BatchProgress, LeaseAnswer, NoLimit, Pipeline,
+};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
@@ -50,7 +52,8 @@ pub(in crate::grpc) fn check_response(answer: ApiAnswer) -> proto::CheckResponse
 }
 
 /// The answer to a call.
-fn answer(call: Call, answer: ApiAnswer) -> Answer {
+fn answer(call: Call, mut answer: ApiAnswer) -> Answer {
+    let lease = answer.lease.take();
     let (hits, settled) = (answer.hits, answer.settled);
     let repeated = answer.reservation == ReservationOutcome::SettledBefore;
     let expires = answer
@@ -90,6 +93,45 @@ fn answer(call: Call, answer: ApiAnswer) -> Answer {
         Call::Extend(call) => settle(call.reservation, false, checked),
         Call::Commit(call) => settle(call.reservation, true, checked),
         Call::Release(call) => settle(call.reservation, true, checked),
+        Call::Lease(_) => Answer::Lease(lease_response(checked, lease)),
+        Call::Return(_) => Answer::Return(proto::ReturnResponse {
+            returned: match lease {
+                Some(LeaseAnswer::Returned(hits)) => hits,
+                _ => 0,
+            },
+        }),
+    }
+}
+
+fn lease_response(
+    checked: proto::CheckResponse,
+    lease: Option<LeaseAnswer>,
+) -> proto::LeaseResponse {
+    let answer = proto::LeaseResponse {
+        verdict: checked.verdict,
+        remaining: checked.remaining,
+        reset: checked.reset,
+        retry_after: checked.retry_after,
+        limits: checked.limits,
+        ..proto::LeaseResponse::default()
+    };
+    match lease {
+        Some(LeaseAnswer::Granted {
+            lease,
+            hits,
+            valid_us,
+        }) => proto::LeaseResponse {
+            lease,
+            granted: hits,
+            expires: Some(duration(valid_us)),
+            ..answer
+        },
+        Some(LeaseAnswer::NotLeased { reason, valid_us }) => proto::LeaseResponse {
+            expires: Some(duration(valid_us)),
+            not_leased: reason.word().to_owned(),
+            ..answer
+        },
+        Some(LeaseAnswer::Refused | LeaseAnswer::Returned(_)) | None => answer,
     }
 }
 
@@ -197,18 +239,15 @@ impl ApiCalls {
         answer_bytes_max: usize,
     ) -> Result<Answer, Status> {
         fill_id(&mut call).map_err(internal)?;
-        let (request, step) = read(&call).map_err(field_status)?;
-        let sent = ApiRequest {
+        let (request, operation) = read(&call).map_err(field_status)?;
+        let sent = AskedCall {
             request,
-            step,
+            operation,
             deadline: caller.deadline,
             parent: caller.parent,
         };
         let answered = caller.within(&self.pipeline, async {
-            let answered = self
-                .pipeline
-                .call_api_within(sent, Some(answer_bytes_max))
-                .await;
+            let answered = self.pipeline.carry_out(sent, answer_bytes_max).await;
             answered.map_err(|error| api_status(error, id_of(&call)))
         });
         let answered = answered.await?;
@@ -224,7 +263,7 @@ impl ApiCalls {
     ) -> proto::Answer {
         let answered = match call.call {
             None => Err(invalid_call(
-                "the call is empty; send a check, peek, reserve, extend, commit or release",
+                "the call is empty; send a check, peek, reserve, extend, commit, release, lease or return",
             )),
             Some(sent) => self.call(sent, caller, answer_bytes_max).await,
         };

@@ -115,6 +115,20 @@ impl RateLimits for ApiCalls {
         alone!(self, request, Release, Settle)
     }
 
+    async fn lease(
+        &self,
+        request: Request<proto::LeaseRequest>,
+    ) -> Result<Response<proto::LeaseResponse>, Status> {
+        alone!(self, request, Lease, Lease)
+    }
+
+    async fn r#return(
+        &self,
+        request: Request<proto::ReturnRequest>,
+    ) -> Result<Response<proto::ReturnResponse>, Status> {
+        alone!(self, request, Return, Return)
+    }
+
     async fn batch(
         &self,
         _: Request<proto::BatchRequest>,

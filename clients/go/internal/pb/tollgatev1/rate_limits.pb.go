@@ -4,10 +4,11 @@
 // 	protoc        v6.31.1
 // source: proto/tollgate/v1/rate_limits.proto
 
-// tollgate's own API: checks, and reservations of hits whose number is known only later.
+// tollgate's own API: checks, reservations of hits whose number is known only later, and leases of
+// hits that the caller admits by itself.
 //
 // The same calls are JSON over HTTP: POST /v1/check, /v1/peek, /v1/reserve, /v1/extend, /v1/commit,
-// /v1/release and /v1/batch. docs/api.md describes both.
+// /v1/release, /v1/lease, /v1/return and /v1/batch. docs/api.md describes both.
 
 package tollgatev1
 
@@ -584,6 +585,182 @@ func (x *ReleaseRequest) GetReservation() string {
 	return ""
 }
 
+type LeaseRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Domain string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// Without hits of their own.
+	Descriptors []*Descriptor `protobuf:"bytes,2,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
+	// The most hits that are wanted. 1 when absent.
+	Hits *uint64 `protobuf:"varint,3,opt,name=hits,proto3,oneof" json:"hits,omitempty"`
+	// The caller's last lease of these descriptors, if it has one.
+	Lease string `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
+	// The hits that the caller admitted and refused by itself since its last call that said so.
+	// With `admitted`, the lease has at most four times as many hits.
+	Admitted      *uint64 `protobuf:"varint,5,opt,name=admitted,proto3,oneof" json:"admitted,omitempty"`
+	Refused       *uint64 `protobuf:"varint,6,opt,name=refused,proto3,oneof" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseRequest) Reset() {
+	*x = LeaseRequest{}
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseRequest) ProtoMessage() {}
+
+func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
+func (*LeaseRequest) Descriptor() ([]byte, []int) {
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *LeaseRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *LeaseRequest) GetDescriptors() []*Descriptor {
+	if x != nil {
+		return x.Descriptors
+	}
+	return nil
+}
+
+func (x *LeaseRequest) GetHits() uint64 {
+	if x != nil && x.Hits != nil {
+		return *x.Hits
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetLease() string {
+	if x != nil {
+		return x.Lease
+	}
+	return ""
+}
+
+func (x *LeaseRequest) GetAdmitted() uint64 {
+	if x != nil && x.Admitted != nil {
+		return *x.Admitted
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetRefused() uint64 {
+	if x != nil && x.Refused != nil {
+		return *x.Refused
+	}
+	return 0
+}
+
+type ReturnRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Domain string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// The same as when it was leased.
+	Descriptors []*Descriptor `protobuf:"bytes,2,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
+	Lease       string        `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	// How many of its hits the caller did not use, and will not use.
+	Unused uint64 `protobuf:"varint,4,opt,name=unused,proto3" json:"unused,omitempty"`
+	// As in `LeaseRequest`.
+	Admitted      *uint64 `protobuf:"varint,5,opt,name=admitted,proto3,oneof" json:"admitted,omitempty"`
+	Refused       *uint64 `protobuf:"varint,6,opt,name=refused,proto3,oneof" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReturnRequest) Reset() {
+	*x = ReturnRequest{}
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReturnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReturnRequest) ProtoMessage() {}
+
+func (x *ReturnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReturnRequest.ProtoReflect.Descriptor instead.
+func (*ReturnRequest) Descriptor() ([]byte, []int) {
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReturnRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *ReturnRequest) GetDescriptors() []*Descriptor {
+	if x != nil {
+		return x.Descriptors
+	}
+	return nil
+}
+
+func (x *ReturnRequest) GetLease() string {
+	if x != nil {
+		return x.Lease
+	}
+	return ""
+}
+
+func (x *ReturnRequest) GetUnused() uint64 {
+	if x != nil {
+		return x.Unused
+	}
+	return 0
+}
+
+func (x *ReturnRequest) GetAdmitted() uint64 {
+	if x != nil && x.Admitted != nil {
+		return *x.Admitted
+	}
+	return 0
+}
+
+func (x *ReturnRequest) GetRefused() uint64 {
+	if x != nil && x.Refused != nil {
+		return *x.Refused
+	}
+	return 0
+}
+
 // What a limit has left.
 type LimitStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -608,7 +785,7 @@ type LimitStatus struct {
 
 func (x *LimitStatus) Reset() {
 	*x = LimitStatus{}
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[7]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +797,7 @@ func (x *LimitStatus) String() string {
 func (*LimitStatus) ProtoMessage() {}
 
 func (x *LimitStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[7]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +810,7 @@ func (x *LimitStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitStatus.ProtoReflect.Descriptor instead.
 func (*LimitStatus) Descriptor() ([]byte, []int) {
-	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{7}
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LimitStatus) GetDescriptor_() uint32 {
@@ -715,7 +892,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[8]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +904,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[8]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +917,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{8}
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CheckResponse) GetVerdict() Verdict {
@@ -805,7 +982,7 @@ type ReserveResponse struct {
 
 func (x *ReserveResponse) Reset() {
 	*x = ReserveResponse{}
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[9]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +994,7 @@ func (x *ReserveResponse) String() string {
 func (*ReserveResponse) ProtoMessage() {}
 
 func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[9]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +1007,7 @@ func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveResponse.ProtoReflect.Descriptor instead.
 func (*ReserveResponse) Descriptor() ([]byte, []int) {
-	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{9}
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReserveResponse) GetVerdict() Verdict {
@@ -916,7 +1093,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[10]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -928,7 +1105,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[10]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -941,7 +1118,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{10}
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SettleResponse) GetReservation() string {
@@ -1000,6 +1177,167 @@ func (x *SettleResponse) GetExpires() *durationpb.Duration {
 	return nil
 }
 
+type LeaseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// OVER_LIMIT: no hit is left, nothing was taken, and there is no lease.
+	Verdict Verdict `protobuf:"varint,1,opt,name=verdict,proto3,enum=tollgate.v1.Verdict" json:"verdict,omitempty"`
+	// The id. Empty where nothing was taken.
+	Lease string `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	// The hits of the lease. The caller may admit as many until it expires.
+	Granted uint64 `protobuf:"varint,3,opt,name=granted,proto3" json:"granted,omitempty"`
+	// How long the lease is valid, or `not_leased` holds. Count it from before the call was sent.
+	Expires *durationpb.Duration `protobuf:"bytes,4,opt,name=expires,proto3" json:"expires,omitempty"`
+	// As of a check.
+	Remaining  *uint64              `protobuf:"varint,5,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
+	Reset_     *durationpb.Duration `protobuf:"bytes,6,opt,name=reset,proto3" json:"reset,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	Limits     []*LimitStatus       `protobuf:"bytes,8,rep,name=limits,proto3" json:"limits,omitempty"`
+	// Why the limits are not leased, and nothing was taken: `algorithm`, `lease_false`, `quota_mode`,
+	// `reservation`, `shadow`, or why no limit applies: `unknown_domain`, `no_rule`, `unlimited`.
+	// Else empty.
+	NotLeased     string `protobuf:"bytes,9,opt,name=not_leased,json=notLeased,proto3" json:"not_leased,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseResponse) Reset() {
+	*x = LeaseResponse{}
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseResponse) ProtoMessage() {}
+
+func (x *LeaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseResponse.ProtoReflect.Descriptor instead.
+func (*LeaseResponse) Descriptor() ([]byte, []int) {
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *LeaseResponse) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *LeaseResponse) GetLease() string {
+	if x != nil {
+		return x.Lease
+	}
+	return ""
+}
+
+func (x *LeaseResponse) GetGranted() uint64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
+func (x *LeaseResponse) GetExpires() *durationpb.Duration {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
+func (x *LeaseResponse) GetRemaining() uint64 {
+	if x != nil && x.Remaining != nil {
+		return *x.Remaining
+	}
+	return 0
+}
+
+func (x *LeaseResponse) GetReset_() *durationpb.Duration {
+	if x != nil {
+		return x.Reset_
+	}
+	return nil
+}
+
+func (x *LeaseResponse) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return nil
+}
+
+func (x *LeaseResponse) GetLimits() []*LimitStatus {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *LeaseResponse) GetNotLeased() string {
+	if x != nil {
+		return x.NotLeased
+	}
+	return ""
+}
+
+type ReturnResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The hits that came back. As the first time when it was returned before; 0 once it has expired.
+	Returned      uint64 `protobuf:"varint,1,opt,name=returned,proto3" json:"returned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReturnResponse) Reset() {
+	*x = ReturnResponse{}
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReturnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReturnResponse) ProtoMessage() {}
+
+func (x *ReturnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReturnResponse.ProtoReflect.Descriptor instead.
+func (*ReturnResponse) Descriptor() ([]byte, []int) {
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReturnResponse) GetReturned() uint64 {
+	if x != nil {
+		return x.Returned
+	}
+	return 0
+}
+
 type Call struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Returned with the answer.
@@ -1012,6 +1350,8 @@ type Call struct {
 	//	*Call_Extend
 	//	*Call_Commit
 	//	*Call_Release
+	//	*Call_Lease
+	//	*Call_Return
 	Call          isCall_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1019,7 +1359,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[11]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1371,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[11]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1384,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{11}
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Call) GetTag() uint64 {
@@ -1115,6 +1455,24 @@ func (x *Call) GetRelease() *ReleaseRequest {
 	return nil
 }
 
+func (x *Call) GetLease() *LeaseRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Call_Lease); ok {
+			return x.Lease
+		}
+	}
+	return nil
+}
+
+func (x *Call) GetReturn() *ReturnRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Call_Return); ok {
+			return x.Return
+		}
+	}
+	return nil
+}
+
 type isCall_Call interface {
 	isCall_Call()
 }
@@ -1143,6 +1501,14 @@ type Call_Release struct {
 	Release *ReleaseRequest `protobuf:"bytes,7,opt,name=release,proto3,oneof"`
 }
 
+type Call_Lease struct {
+	Lease *LeaseRequest `protobuf:"bytes,8,opt,name=lease,proto3,oneof"`
+}
+
+type Call_Return struct {
+	Return *ReturnRequest `protobuf:"bytes,9,opt,name=return,proto3,oneof"`
+}
+
 func (*Call_Check) isCall_Call() {}
 
 func (*Call_Peek) isCall_Call() {}
@@ -1155,6 +1521,10 @@ func (*Call_Commit) isCall_Call() {}
 
 func (*Call_Release) isCall_Call() {}
 
+func (*Call_Lease) isCall_Call() {}
+
+func (*Call_Return) isCall_Call() {}
+
 type Answer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Tag   uint64                 `protobuf:"varint,1,opt,name=tag,proto3" json:"tag,omitempty"`
@@ -1164,6 +1534,8 @@ type Answer struct {
 	//	*Answer_Reserve
 	//	*Answer_Settle
 	//	*Answer_Failure
+	//	*Answer_Lease
+	//	*Answer_Return
 	Answer        isAnswer_Answer `protobuf_oneof:"answer"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1171,7 +1543,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[12]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1555,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[12]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1568,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{12}
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Answer) GetTag() uint64 {
@@ -1249,6 +1621,24 @@ func (x *Answer) GetFailure() *Failure {
 	return nil
 }
 
+func (x *Answer) GetLease() *LeaseResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*Answer_Lease); ok {
+			return x.Lease
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetReturn() *ReturnResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*Answer_Return); ok {
+			return x.Return
+		}
+	}
+	return nil
+}
+
 type isAnswer_Answer interface {
 	isAnswer_Answer()
 }
@@ -1270,6 +1660,14 @@ type Answer_Failure struct {
 	Failure *Failure `protobuf:"bytes,5,opt,name=failure,proto3,oneof"`
 }
 
+type Answer_Lease struct {
+	Lease *LeaseResponse `protobuf:"bytes,6,opt,name=lease,proto3,oneof"`
+}
+
+type Answer_Return struct {
+	Return *ReturnResponse `protobuf:"bytes,7,opt,name=return,proto3,oneof"`
+}
+
 func (*Answer_Check) isAnswer_Answer() {}
 
 func (*Answer_Reserve) isAnswer_Answer() {}
@@ -1277,6 +1675,10 @@ func (*Answer_Reserve) isAnswer_Answer() {}
 func (*Answer_Settle) isAnswer_Answer() {}
 
 func (*Answer_Failure) isAnswer_Answer() {}
+
+func (*Answer_Lease) isAnswer_Answer() {}
+
+func (*Answer_Return) isAnswer_Answer() {}
 
 // Why a call failed: the fields of google.rpc.Status.
 type Failure struct {
@@ -1292,7 +1694,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[13]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1706,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[13]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1719,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{13}
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Failure) GetCode() int32 {
@@ -1350,7 +1752,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[14]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1764,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[14]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1777,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{14}
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BatchRequest) GetCalls() []*Call {
@@ -1395,7 +1797,7 @@ type BatchResponse struct {
 
 func (x *BatchResponse) Reset() {
 	*x = BatchResponse{}
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[15]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1809,7 @@ func (x *BatchResponse) String() string {
 func (*BatchResponse) ProtoMessage() {}
 
 func (x *BatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[15]
+	mi := &file_proto_tollgate_v1_rate_limits_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1822,7 @@ func (x *BatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchResponse.ProtoReflect.Descriptor instead.
 func (*BatchResponse) Descriptor() ([]byte, []int) {
-	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{15}
+	return file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BatchResponse) GetAnswers() []*Answer {
@@ -1470,7 +1872,28 @@ const file_proto_tollgate_v1_rate_limits_proto_rawDesc = "" +
 	"\x0eReleaseRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x129\n" +
 	"\vdescriptors\x18\x02 \x03(\v2\x17.tollgate.v1.DescriptorR\vdescriptors\x12 \n" +
-	"\vreservation\x18\x03 \x01(\tR\vreservation\"\xd4\x02\n" +
+	"\vreservation\x18\x03 \x01(\tR\vreservation\"\xf2\x01\n" +
+	"\fLeaseRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x129\n" +
+	"\vdescriptors\x18\x02 \x03(\v2\x17.tollgate.v1.DescriptorR\vdescriptors\x12\x17\n" +
+	"\x04hits\x18\x03 \x01(\x04H\x00R\x04hits\x88\x01\x01\x12\x14\n" +
+	"\x05lease\x18\x04 \x01(\tR\x05lease\x12\x1f\n" +
+	"\badmitted\x18\x05 \x01(\x04H\x01R\badmitted\x88\x01\x01\x12\x1d\n" +
+	"\arefused\x18\x06 \x01(\x04H\x02R\arefused\x88\x01\x01B\a\n" +
+	"\x05_hitsB\v\n" +
+	"\t_admittedB\n" +
+	"\n" +
+	"\b_refused\"\xe9\x01\n" +
+	"\rReturnRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x129\n" +
+	"\vdescriptors\x18\x02 \x03(\v2\x17.tollgate.v1.DescriptorR\vdescriptors\x12\x14\n" +
+	"\x05lease\x18\x03 \x01(\tR\x05lease\x12\x16\n" +
+	"\x06unused\x18\x04 \x01(\x04R\x06unused\x12\x1f\n" +
+	"\badmitted\x18\x05 \x01(\x04H\x00R\badmitted\x88\x01\x01\x12\x1d\n" +
+	"\arefused\x18\x06 \x01(\x04H\x01R\arefused\x88\x01\x01B\v\n" +
+	"\t_admittedB\n" +
+	"\n" +
+	"\b_refused\"\xd4\x02\n" +
 	"\vLimitStatus\x12\x1e\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\rR\n" +
@@ -1517,7 +1940,23 @@ const file_proto_tollgate_v1_rate_limits_proto_rawDesc = "" +
 	"\x06limits\x18\a \x03(\v2\x18.tollgate.v1.LimitStatusR\x06limits\x123\n" +
 	"\aexpires\x18\b \x01(\v2\x19.google.protobuf.DurationR\aexpiresB\f\n" +
 	"\n" +
-	"_remaining\"\xe2\x02\n" +
+	"_remaining\"\x93\x03\n" +
+	"\rLeaseResponse\x12.\n" +
+	"\averdict\x18\x01 \x01(\x0e2\x14.tollgate.v1.VerdictR\averdict\x12\x14\n" +
+	"\x05lease\x18\x02 \x01(\tR\x05lease\x12\x18\n" +
+	"\agranted\x18\x03 \x01(\x04R\agranted\x123\n" +
+	"\aexpires\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\aexpires\x12!\n" +
+	"\tremaining\x18\x05 \x01(\x04H\x00R\tremaining\x88\x01\x01\x12/\n" +
+	"\x05reset\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05reset\x12:\n" +
+	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter\x120\n" +
+	"\x06limits\x18\b \x03(\v2\x18.tollgate.v1.LimitStatusR\x06limits\x12\x1d\n" +
+	"\n" +
+	"not_leased\x18\t \x01(\tR\tnotLeasedB\f\n" +
+	"\n" +
+	"_remaining\",\n" +
+	"\x0eReturnResponse\x12\x1a\n" +
+	"\breturned\x18\x01 \x01(\x04R\breturned\"\xcb\x03\n" +
 	"\x04Call\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x121\n" +
 	"\x05check\x18\x02 \x01(\v2\x19.tollgate.v1.CheckRequestH\x00R\x05check\x12/\n" +
@@ -1525,14 +1964,18 @@ const file_proto_tollgate_v1_rate_limits_proto_rawDesc = "" +
 	"\areserve\x18\x04 \x01(\v2\x1b.tollgate.v1.ReserveRequestH\x00R\areserve\x124\n" +
 	"\x06extend\x18\x05 \x01(\v2\x1a.tollgate.v1.ExtendRequestH\x00R\x06extend\x124\n" +
 	"\x06commit\x18\x06 \x01(\v2\x1a.tollgate.v1.CommitRequestH\x00R\x06commit\x127\n" +
-	"\arelease\x18\a \x01(\v2\x1b.tollgate.v1.ReleaseRequestH\x00R\areleaseB\x06\n" +
-	"\x04call\"\xfb\x01\n" +
+	"\arelease\x18\a \x01(\v2\x1b.tollgate.v1.ReleaseRequestH\x00R\arelease\x121\n" +
+	"\x05lease\x18\b \x01(\v2\x19.tollgate.v1.LeaseRequestH\x00R\x05lease\x124\n" +
+	"\x06return\x18\t \x01(\v2\x1a.tollgate.v1.ReturnRequestH\x00R\x06returnB\x06\n" +
+	"\x04call\"\xe6\x02\n" +
 	"\x06Answer\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x122\n" +
 	"\x05check\x18\x02 \x01(\v2\x1a.tollgate.v1.CheckResponseH\x00R\x05check\x128\n" +
 	"\areserve\x18\x03 \x01(\v2\x1c.tollgate.v1.ReserveResponseH\x00R\areserve\x125\n" +
 	"\x06settle\x18\x04 \x01(\v2\x1b.tollgate.v1.SettleResponseH\x00R\x06settle\x120\n" +
-	"\afailure\x18\x05 \x01(\v2\x14.tollgate.v1.FailureH\x00R\afailureB\b\n" +
+	"\afailure\x18\x05 \x01(\v2\x14.tollgate.v1.FailureH\x00R\afailure\x122\n" +
+	"\x05lease\x18\x06 \x01(\v2\x1a.tollgate.v1.LeaseResponseH\x00R\x05lease\x125\n" +
+	"\x06return\x18\a \x01(\v2\x1b.tollgate.v1.ReturnResponseH\x00R\x06returnB\b\n" +
 	"\x06answer\"g\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
@@ -1550,7 +1993,7 @@ const file_proto_tollgate_v1_rate_limits_proto_rawDesc = "" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"VERDICT_OK\x10\x01\x12\x16\n" +
-	"\x12VERDICT_OVER_LIMIT\x10\x022\x92\x04\n" +
+	"\x12VERDICT_OVER_LIMIT\x10\x022\x95\x05\n" +
 	"\n" +
 	"RateLimits\x12>\n" +
 	"\x05Check\x12\x19.tollgate.v1.CheckRequest\x1a\x1a.tollgate.v1.CheckResponse\x12=\n" +
@@ -1559,6 +2002,8 @@ const file_proto_tollgate_v1_rate_limits_proto_rawDesc = "" +
 	"\x06Extend\x12\x1a.tollgate.v1.ExtendRequest\x1a\x1b.tollgate.v1.SettleResponse\x12A\n" +
 	"\x06Commit\x12\x1a.tollgate.v1.CommitRequest\x1a\x1b.tollgate.v1.SettleResponse\x12C\n" +
 	"\aRelease\x12\x1b.tollgate.v1.ReleaseRequest\x1a\x1b.tollgate.v1.SettleResponse\x12>\n" +
+	"\x05Lease\x12\x19.tollgate.v1.LeaseRequest\x1a\x1a.tollgate.v1.LeaseResponse\x12A\n" +
+	"\x06Return\x12\x1a.tollgate.v1.ReturnRequest\x1a\x1b.tollgate.v1.ReturnResponse\x12>\n" +
 	"\x05Batch\x12\x19.tollgate.v1.BatchRequest\x1a\x1a.tollgate.v1.BatchResponse\x124\n" +
 	"\x06Stream\x12\x11.tollgate.v1.Call\x1a\x13.tollgate.v1.Answer(\x010\x01b\x06proto3"
 
@@ -1575,7 +2020,7 @@ func file_proto_tollgate_v1_rate_limits_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_tollgate_v1_rate_limits_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_proto_tollgate_v1_rate_limits_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_proto_tollgate_v1_rate_limits_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_proto_tollgate_v1_rate_limits_proto_goTypes = []any{
 	(OnExpiry)(0),               // 0: tollgate.v1.OnExpiry
 	(Verdict)(0),                // 1: tollgate.v1.Verdict
@@ -1586,77 +2031,96 @@ var file_proto_tollgate_v1_rate_limits_proto_goTypes = []any{
 	(*ExtendRequest)(nil),       // 6: tollgate.v1.ExtendRequest
 	(*CommitRequest)(nil),       // 7: tollgate.v1.CommitRequest
 	(*ReleaseRequest)(nil),      // 8: tollgate.v1.ReleaseRequest
-	(*LimitStatus)(nil),         // 9: tollgate.v1.LimitStatus
-	(*CheckResponse)(nil),       // 10: tollgate.v1.CheckResponse
-	(*ReserveResponse)(nil),     // 11: tollgate.v1.ReserveResponse
-	(*SettleResponse)(nil),      // 12: tollgate.v1.SettleResponse
-	(*Call)(nil),                // 13: tollgate.v1.Call
-	(*Answer)(nil),              // 14: tollgate.v1.Answer
-	(*Failure)(nil),             // 15: tollgate.v1.Failure
-	(*BatchRequest)(nil),        // 16: tollgate.v1.BatchRequest
-	(*BatchResponse)(nil),       // 17: tollgate.v1.BatchResponse
-	(*durationpb.Duration)(nil), // 18: google.protobuf.Duration
-	(*anypb.Any)(nil),           // 19: google.protobuf.Any
+	(*LeaseRequest)(nil),        // 9: tollgate.v1.LeaseRequest
+	(*ReturnRequest)(nil),       // 10: tollgate.v1.ReturnRequest
+	(*LimitStatus)(nil),         // 11: tollgate.v1.LimitStatus
+	(*CheckResponse)(nil),       // 12: tollgate.v1.CheckResponse
+	(*ReserveResponse)(nil),     // 13: tollgate.v1.ReserveResponse
+	(*SettleResponse)(nil),      // 14: tollgate.v1.SettleResponse
+	(*LeaseResponse)(nil),       // 15: tollgate.v1.LeaseResponse
+	(*ReturnResponse)(nil),      // 16: tollgate.v1.ReturnResponse
+	(*Call)(nil),                // 17: tollgate.v1.Call
+	(*Answer)(nil),              // 18: tollgate.v1.Answer
+	(*Failure)(nil),             // 19: tollgate.v1.Failure
+	(*BatchRequest)(nil),        // 20: tollgate.v1.BatchRequest
+	(*BatchResponse)(nil),       // 21: tollgate.v1.BatchResponse
+	(*durationpb.Duration)(nil), // 22: google.protobuf.Duration
+	(*anypb.Any)(nil),           // 23: google.protobuf.Any
 }
 var file_proto_tollgate_v1_rate_limits_proto_depIdxs = []int32{
 	2,  // 0: tollgate.v1.Descriptor.entries:type_name -> tollgate.v1.Entry
 	3,  // 1: tollgate.v1.CheckRequest.descriptors:type_name -> tollgate.v1.Descriptor
 	3,  // 2: tollgate.v1.ReserveRequest.descriptors:type_name -> tollgate.v1.Descriptor
-	18, // 3: tollgate.v1.ReserveRequest.expires:type_name -> google.protobuf.Duration
+	22, // 3: tollgate.v1.ReserveRequest.expires:type_name -> google.protobuf.Duration
 	0,  // 4: tollgate.v1.ReserveRequest.on_expiry:type_name -> tollgate.v1.OnExpiry
 	3,  // 5: tollgate.v1.ExtendRequest.descriptors:type_name -> tollgate.v1.Descriptor
-	18, // 6: tollgate.v1.ExtendRequest.expires:type_name -> google.protobuf.Duration
+	22, // 6: tollgate.v1.ExtendRequest.expires:type_name -> google.protobuf.Duration
 	3,  // 7: tollgate.v1.CommitRequest.descriptors:type_name -> tollgate.v1.Descriptor
 	3,  // 8: tollgate.v1.ReleaseRequest.descriptors:type_name -> tollgate.v1.Descriptor
-	1,  // 9: tollgate.v1.LimitStatus.verdict:type_name -> tollgate.v1.Verdict
-	18, // 10: tollgate.v1.LimitStatus.reset:type_name -> google.protobuf.Duration
-	18, // 11: tollgate.v1.LimitStatus.retry_after:type_name -> google.protobuf.Duration
-	1,  // 12: tollgate.v1.CheckResponse.verdict:type_name -> tollgate.v1.Verdict
-	18, // 13: tollgate.v1.CheckResponse.reset:type_name -> google.protobuf.Duration
-	18, // 14: tollgate.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
-	9,  // 15: tollgate.v1.CheckResponse.limits:type_name -> tollgate.v1.LimitStatus
-	1,  // 16: tollgate.v1.ReserveResponse.verdict:type_name -> tollgate.v1.Verdict
-	18, // 17: tollgate.v1.ReserveResponse.expires:type_name -> google.protobuf.Duration
-	18, // 18: tollgate.v1.ReserveResponse.reset:type_name -> google.protobuf.Duration
-	18, // 19: tollgate.v1.ReserveResponse.retry_after:type_name -> google.protobuf.Duration
-	9,  // 20: tollgate.v1.ReserveResponse.limits:type_name -> tollgate.v1.LimitStatus
-	18, // 21: tollgate.v1.SettleResponse.reset:type_name -> google.protobuf.Duration
-	9,  // 22: tollgate.v1.SettleResponse.limits:type_name -> tollgate.v1.LimitStatus
-	18, // 23: tollgate.v1.SettleResponse.expires:type_name -> google.protobuf.Duration
-	4,  // 24: tollgate.v1.Call.check:type_name -> tollgate.v1.CheckRequest
-	4,  // 25: tollgate.v1.Call.peek:type_name -> tollgate.v1.CheckRequest
-	5,  // 26: tollgate.v1.Call.reserve:type_name -> tollgate.v1.ReserveRequest
-	6,  // 27: tollgate.v1.Call.extend:type_name -> tollgate.v1.ExtendRequest
-	7,  // 28: tollgate.v1.Call.commit:type_name -> tollgate.v1.CommitRequest
-	8,  // 29: tollgate.v1.Call.release:type_name -> tollgate.v1.ReleaseRequest
-	10, // 30: tollgate.v1.Answer.check:type_name -> tollgate.v1.CheckResponse
-	11, // 31: tollgate.v1.Answer.reserve:type_name -> tollgate.v1.ReserveResponse
-	12, // 32: tollgate.v1.Answer.settle:type_name -> tollgate.v1.SettleResponse
-	15, // 33: tollgate.v1.Answer.failure:type_name -> tollgate.v1.Failure
-	19, // 34: tollgate.v1.Failure.details:type_name -> google.protobuf.Any
-	13, // 35: tollgate.v1.BatchRequest.calls:type_name -> tollgate.v1.Call
-	14, // 36: tollgate.v1.BatchResponse.answers:type_name -> tollgate.v1.Answer
-	4,  // 37: tollgate.v1.RateLimits.Check:input_type -> tollgate.v1.CheckRequest
-	4,  // 38: tollgate.v1.RateLimits.Peek:input_type -> tollgate.v1.CheckRequest
-	5,  // 39: tollgate.v1.RateLimits.Reserve:input_type -> tollgate.v1.ReserveRequest
-	6,  // 40: tollgate.v1.RateLimits.Extend:input_type -> tollgate.v1.ExtendRequest
-	7,  // 41: tollgate.v1.RateLimits.Commit:input_type -> tollgate.v1.CommitRequest
-	8,  // 42: tollgate.v1.RateLimits.Release:input_type -> tollgate.v1.ReleaseRequest
-	16, // 43: tollgate.v1.RateLimits.Batch:input_type -> tollgate.v1.BatchRequest
-	13, // 44: tollgate.v1.RateLimits.Stream:input_type -> tollgate.v1.Call
-	10, // 45: tollgate.v1.RateLimits.Check:output_type -> tollgate.v1.CheckResponse
-	10, // 46: tollgate.v1.RateLimits.Peek:output_type -> tollgate.v1.CheckResponse
-	11, // 47: tollgate.v1.RateLimits.Reserve:output_type -> tollgate.v1.ReserveResponse
-	12, // 48: tollgate.v1.RateLimits.Extend:output_type -> tollgate.v1.SettleResponse
-	12, // 49: tollgate.v1.RateLimits.Commit:output_type -> tollgate.v1.SettleResponse
-	12, // 50: tollgate.v1.RateLimits.Release:output_type -> tollgate.v1.SettleResponse
-	17, // 51: tollgate.v1.RateLimits.Batch:output_type -> tollgate.v1.BatchResponse
-	14, // 52: tollgate.v1.RateLimits.Stream:output_type -> tollgate.v1.Answer
-	45, // [45:53] is the sub-list for method output_type
-	37, // [37:45] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	3,  // 9: tollgate.v1.LeaseRequest.descriptors:type_name -> tollgate.v1.Descriptor
+	3,  // 10: tollgate.v1.ReturnRequest.descriptors:type_name -> tollgate.v1.Descriptor
+	1,  // 11: tollgate.v1.LimitStatus.verdict:type_name -> tollgate.v1.Verdict
+	22, // 12: tollgate.v1.LimitStatus.reset:type_name -> google.protobuf.Duration
+	22, // 13: tollgate.v1.LimitStatus.retry_after:type_name -> google.protobuf.Duration
+	1,  // 14: tollgate.v1.CheckResponse.verdict:type_name -> tollgate.v1.Verdict
+	22, // 15: tollgate.v1.CheckResponse.reset:type_name -> google.protobuf.Duration
+	22, // 16: tollgate.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
+	11, // 17: tollgate.v1.CheckResponse.limits:type_name -> tollgate.v1.LimitStatus
+	1,  // 18: tollgate.v1.ReserveResponse.verdict:type_name -> tollgate.v1.Verdict
+	22, // 19: tollgate.v1.ReserveResponse.expires:type_name -> google.protobuf.Duration
+	22, // 20: tollgate.v1.ReserveResponse.reset:type_name -> google.protobuf.Duration
+	22, // 21: tollgate.v1.ReserveResponse.retry_after:type_name -> google.protobuf.Duration
+	11, // 22: tollgate.v1.ReserveResponse.limits:type_name -> tollgate.v1.LimitStatus
+	22, // 23: tollgate.v1.SettleResponse.reset:type_name -> google.protobuf.Duration
+	11, // 24: tollgate.v1.SettleResponse.limits:type_name -> tollgate.v1.LimitStatus
+	22, // 25: tollgate.v1.SettleResponse.expires:type_name -> google.protobuf.Duration
+	1,  // 26: tollgate.v1.LeaseResponse.verdict:type_name -> tollgate.v1.Verdict
+	22, // 27: tollgate.v1.LeaseResponse.expires:type_name -> google.protobuf.Duration
+	22, // 28: tollgate.v1.LeaseResponse.reset:type_name -> google.protobuf.Duration
+	22, // 29: tollgate.v1.LeaseResponse.retry_after:type_name -> google.protobuf.Duration
+	11, // 30: tollgate.v1.LeaseResponse.limits:type_name -> tollgate.v1.LimitStatus
+	4,  // 31: tollgate.v1.Call.check:type_name -> tollgate.v1.CheckRequest
+	4,  // 32: tollgate.v1.Call.peek:type_name -> tollgate.v1.CheckRequest
+	5,  // 33: tollgate.v1.Call.reserve:type_name -> tollgate.v1.ReserveRequest
+	6,  // 34: tollgate.v1.Call.extend:type_name -> tollgate.v1.ExtendRequest
+	7,  // 35: tollgate.v1.Call.commit:type_name -> tollgate.v1.CommitRequest
+	8,  // 36: tollgate.v1.Call.release:type_name -> tollgate.v1.ReleaseRequest
+	9,  // 37: tollgate.v1.Call.lease:type_name -> tollgate.v1.LeaseRequest
+	10, // 38: tollgate.v1.Call.return:type_name -> tollgate.v1.ReturnRequest
+	12, // 39: tollgate.v1.Answer.check:type_name -> tollgate.v1.CheckResponse
+	13, // 40: tollgate.v1.Answer.reserve:type_name -> tollgate.v1.ReserveResponse
+	14, // 41: tollgate.v1.Answer.settle:type_name -> tollgate.v1.SettleResponse
+	19, // 42: tollgate.v1.Answer.failure:type_name -> tollgate.v1.Failure
+	15, // 43: tollgate.v1.Answer.lease:type_name -> tollgate.v1.LeaseResponse
+	16, // 44: tollgate.v1.Answer.return:type_name -> tollgate.v1.ReturnResponse
+	23, // 45: tollgate.v1.Failure.details:type_name -> google.protobuf.Any
+	17, // 46: tollgate.v1.BatchRequest.calls:type_name -> tollgate.v1.Call
+	18, // 47: tollgate.v1.BatchResponse.answers:type_name -> tollgate.v1.Answer
+	4,  // 48: tollgate.v1.RateLimits.Check:input_type -> tollgate.v1.CheckRequest
+	4,  // 49: tollgate.v1.RateLimits.Peek:input_type -> tollgate.v1.CheckRequest
+	5,  // 50: tollgate.v1.RateLimits.Reserve:input_type -> tollgate.v1.ReserveRequest
+	6,  // 51: tollgate.v1.RateLimits.Extend:input_type -> tollgate.v1.ExtendRequest
+	7,  // 52: tollgate.v1.RateLimits.Commit:input_type -> tollgate.v1.CommitRequest
+	8,  // 53: tollgate.v1.RateLimits.Release:input_type -> tollgate.v1.ReleaseRequest
+	9,  // 54: tollgate.v1.RateLimits.Lease:input_type -> tollgate.v1.LeaseRequest
+	10, // 55: tollgate.v1.RateLimits.Return:input_type -> tollgate.v1.ReturnRequest
+	20, // 56: tollgate.v1.RateLimits.Batch:input_type -> tollgate.v1.BatchRequest
+	17, // 57: tollgate.v1.RateLimits.Stream:input_type -> tollgate.v1.Call
+	12, // 58: tollgate.v1.RateLimits.Check:output_type -> tollgate.v1.CheckResponse
+	12, // 59: tollgate.v1.RateLimits.Peek:output_type -> tollgate.v1.CheckResponse
+	13, // 60: tollgate.v1.RateLimits.Reserve:output_type -> tollgate.v1.ReserveResponse
+	14, // 61: tollgate.v1.RateLimits.Extend:output_type -> tollgate.v1.SettleResponse
+	14, // 62: tollgate.v1.RateLimits.Commit:output_type -> tollgate.v1.SettleResponse
+	14, // 63: tollgate.v1.RateLimits.Release:output_type -> tollgate.v1.SettleResponse
+	15, // 64: tollgate.v1.RateLimits.Lease:output_type -> tollgate.v1.LeaseResponse
+	16, // 65: tollgate.v1.RateLimits.Return:output_type -> tollgate.v1.ReturnResponse
+	21, // 66: tollgate.v1.RateLimits.Batch:output_type -> tollgate.v1.BatchResponse
+	18, // 67: tollgate.v1.RateLimits.Stream:output_type -> tollgate.v1.Answer
+	58, // [58:68] is the sub-list for method output_type
+	48, // [48:58] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_proto_tollgate_v1_rate_limits_proto_init() }
@@ -1668,22 +2132,29 @@ func file_proto_tollgate_v1_rate_limits_proto_init() {
 	file_proto_tollgate_v1_rate_limits_proto_msgTypes[2].OneofWrappers = []any{}
 	file_proto_tollgate_v1_rate_limits_proto_msgTypes[3].OneofWrappers = []any{}
 	file_proto_tollgate_v1_rate_limits_proto_msgTypes[5].OneofWrappers = []any{}
+	file_proto_tollgate_v1_rate_limits_proto_msgTypes[7].OneofWrappers = []any{}
 	file_proto_tollgate_v1_rate_limits_proto_msgTypes[8].OneofWrappers = []any{}
-	file_proto_tollgate_v1_rate_limits_proto_msgTypes[9].OneofWrappers = []any{}
 	file_proto_tollgate_v1_rate_limits_proto_msgTypes[10].OneofWrappers = []any{}
-	file_proto_tollgate_v1_rate_limits_proto_msgTypes[11].OneofWrappers = []any{
+	file_proto_tollgate_v1_rate_limits_proto_msgTypes[11].OneofWrappers = []any{}
+	file_proto_tollgate_v1_rate_limits_proto_msgTypes[12].OneofWrappers = []any{}
+	file_proto_tollgate_v1_rate_limits_proto_msgTypes[13].OneofWrappers = []any{}
+	file_proto_tollgate_v1_rate_limits_proto_msgTypes[15].OneofWrappers = []any{
 		(*Call_Check)(nil),
 		(*Call_Peek)(nil),
 		(*Call_Reserve)(nil),
 		(*Call_Extend)(nil),
 		(*Call_Commit)(nil),
 		(*Call_Release)(nil),
+		(*Call_Lease)(nil),
+		(*Call_Return)(nil),
 	}
-	file_proto_tollgate_v1_rate_limits_proto_msgTypes[12].OneofWrappers = []any{
+	file_proto_tollgate_v1_rate_limits_proto_msgTypes[16].OneofWrappers = []any{
 		(*Answer_Check)(nil),
 		(*Answer_Reserve)(nil),
 		(*Answer_Settle)(nil),
 		(*Answer_Failure)(nil),
+		(*Answer_Lease)(nil),
+		(*Answer_Return)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1691,7 +2162,7 @@ func file_proto_tollgate_v1_rate_limits_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_tollgate_v1_rate_limits_proto_rawDesc), len(file_proto_tollgate_v1_rate_limits_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -105,6 +105,38 @@ class ReleaseRequest(_message.Message):
     reservation: str
     def __init__(self, domain: _Optional[str] = ..., descriptors: _Optional[_Iterable[_Union[Descriptor, _Mapping]]] = ..., reservation: _Optional[str] = ...) -> None: ...
 
+class LeaseRequest(_message.Message):
+    __slots__ = ("domain", "descriptors", "hits", "lease", "admitted", "refused")
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    domain: str
+    descriptors: _containers.RepeatedCompositeFieldContainer[Descriptor]
+    hits: int
+    lease: str
+    admitted: int
+    refused: int
+    def __init__(self, domain: _Optional[str] = ..., descriptors: _Optional[_Iterable[_Union[Descriptor, _Mapping]]] = ..., hits: _Optional[int] = ..., lease: _Optional[str] = ..., admitted: _Optional[int] = ..., refused: _Optional[int] = ...) -> None: ...
+
+class ReturnRequest(_message.Message):
+    __slots__ = ("domain", "descriptors", "lease", "unused", "admitted", "refused")
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    UNUSED_FIELD_NUMBER: _ClassVar[int]
+    ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    domain: str
+    descriptors: _containers.RepeatedCompositeFieldContainer[Descriptor]
+    lease: str
+    unused: int
+    admitted: int
+    refused: int
+    def __init__(self, domain: _Optional[str] = ..., descriptors: _Optional[_Iterable[_Union[Descriptor, _Mapping]]] = ..., lease: _Optional[str] = ..., unused: _Optional[int] = ..., admitted: _Optional[int] = ..., refused: _Optional[int] = ...) -> None: ...
+
 class LimitStatus(_message.Message):
     __slots__ = ("descriptor", "name", "rule", "requests_per_unit", "window", "verdict", "remaining", "reset", "retry_after")
     DESCRIPTOR_FIELD_NUMBER: _ClassVar[int]
@@ -185,8 +217,36 @@ class SettleResponse(_message.Message):
     expires: _duration_pb2.Duration
     def __init__(self, reservation: _Optional[str] = ..., reserved: _Optional[int] = ..., committed: _Optional[int] = ..., repeated: bool = ..., remaining: _Optional[int] = ..., reset: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Iterable[_Union[LimitStatus, _Mapping]]] = ..., expires: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
+class LeaseResponse(_message.Message):
+    __slots__ = ("verdict", "lease", "granted", "expires", "remaining", "reset", "retry_after", "limits", "not_leased")
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    NOT_LEASED_FIELD_NUMBER: _ClassVar[int]
+    verdict: Verdict
+    lease: str
+    granted: int
+    expires: _duration_pb2.Duration
+    remaining: int
+    reset: _duration_pb2.Duration
+    retry_after: _duration_pb2.Duration
+    limits: _containers.RepeatedCompositeFieldContainer[LimitStatus]
+    not_leased: str
+    def __init__(self, verdict: _Optional[_Union[Verdict, str]] = ..., lease: _Optional[str] = ..., granted: _Optional[int] = ..., expires: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., remaining: _Optional[int] = ..., reset: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Iterable[_Union[LimitStatus, _Mapping]]] = ..., not_leased: _Optional[str] = ...) -> None: ...
+
+class ReturnResponse(_message.Message):
+    __slots__ = ("returned",)
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
+    returned: int
+    def __init__(self, returned: _Optional[int] = ...) -> None: ...
+
 class Call(_message.Message):
-    __slots__ = ("tag", "check", "peek", "reserve", "extend", "commit", "release")
+    __slots__ = ("tag", "check", "peek", "reserve", "extend", "commit", "release", "lease")
     TAG_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
     PEEK_FIELD_NUMBER: _ClassVar[int]
@@ -194,6 +254,8 @@ class Call(_message.Message):
     EXTEND_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    RETURN_FIELD_NUMBER: _ClassVar[int]
     tag: int
     check: CheckRequest
     peek: CheckRequest
@@ -201,21 +263,25 @@ class Call(_message.Message):
     extend: ExtendRequest
     commit: CommitRequest
     release: ReleaseRequest
-    def __init__(self, tag: _Optional[int] = ..., check: _Optional[_Union[CheckRequest, _Mapping]] = ..., peek: _Optional[_Union[CheckRequest, _Mapping]] = ..., reserve: _Optional[_Union[ReserveRequest, _Mapping]] = ..., extend: _Optional[_Union[ExtendRequest, _Mapping]] = ..., commit: _Optional[_Union[CommitRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ...) -> None: ...
+    lease: LeaseRequest
+    def __init__(self, tag: _Optional[int] = ..., check: _Optional[_Union[CheckRequest, _Mapping]] = ..., peek: _Optional[_Union[CheckRequest, _Mapping]] = ..., reserve: _Optional[_Union[ReserveRequest, _Mapping]] = ..., extend: _Optional[_Union[ExtendRequest, _Mapping]] = ..., commit: _Optional[_Union[CommitRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., lease: _Optional[_Union[LeaseRequest, _Mapping]] = ..., **kwargs) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("tag", "check", "reserve", "settle", "failure")
+    __slots__ = ("tag", "check", "reserve", "settle", "failure", "lease")
     TAG_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
     SETTLE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    RETURN_FIELD_NUMBER: _ClassVar[int]
     tag: int
     check: CheckResponse
     reserve: ReserveResponse
     settle: SettleResponse
     failure: Failure
-    def __init__(self, tag: _Optional[int] = ..., check: _Optional[_Union[CheckResponse, _Mapping]] = ..., reserve: _Optional[_Union[ReserveResponse, _Mapping]] = ..., settle: _Optional[_Union[SettleResponse, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    lease: LeaseResponse
+    def __init__(self, tag: _Optional[int] = ..., check: _Optional[_Union[CheckResponse, _Mapping]] = ..., reserve: _Optional[_Union[ReserveResponse, _Mapping]] = ..., settle: _Optional[_Union[SettleResponse, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., lease: _Optional[_Union[LeaseResponse, _Mapping]] = ..., **kwargs) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("code", "message", "details")

@@ -48,7 +48,9 @@ impl ApiAnswer {
         Self {
             verdict: decided.code,
             reservation: match call.step {
-                ApiStep::Check | ApiStep::Peek | ApiStep::Report => ReservationOutcome::None,
+                ApiStep::Check | ApiStep::Peek | ApiStep::Report | ApiStep::Told { .. } => {
+                    ReservationOutcome::None
+                }
                 ApiStep::Reserve { .. } if passed => ReservationOutcome::Reserved,
                 ApiStep::Reserve { .. } => ReservationOutcome::Refused,
                 ApiStep::Extend { .. } => ReservationOutcome::Extended,
@@ -67,6 +69,7 @@ impl ApiAnswer {
             reset_us: None,
             retry_us: decided.retry_us,
             no_limit,
+            lease: None,
             limits: Vec::new(),
             headers: decided.headers,
             response: decided.response,
@@ -138,6 +141,7 @@ impl CallOutcomes<'_> {
             reset_us: tightest.map(|limit| limit.reset_us),
             retry_us: decided.retry_us.filter(|_| self.call.step.takes()),
             no_limit: None,
+            lease: None,
             limits,
             headers: decided.headers,
             response: decided.response,
@@ -167,7 +171,9 @@ impl CallOutcomes<'_> {
             checks.any(|one| one.outcome.reservation == meant)
         };
         match self.call.step {
-            ApiStep::Check | ApiStep::Peek | ApiStep::Report => ReservationOutcome::None,
+            ApiStep::Check | ApiStep::Peek | ApiStep::Report | ApiStep::Told { .. } => {
+                ReservationOutcome::None
+            }
             ApiStep::Reserve { .. } => match code {
                 Code::Ok => ReservationOutcome::Reserved,
                 Code::OverLimit if any(ReservationOutcome::TooMany) => ReservationOutcome::TooMany,

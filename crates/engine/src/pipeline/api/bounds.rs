@@ -80,7 +80,7 @@ pub(super) fn validate(call: &ApiRequest<'_>) -> Result<(), String> {
         ));
     }
     let (id, may_be_empty) = match call.step {
-        ApiStep::Check | ApiStep::Peek | ApiStep::Report => return Ok(()),
+        ApiStep::Check | ApiStep::Peek | ApiStep::Report | ApiStep::Told { .. } => return Ok(()),
         ApiStep::Commit { id, otherwise } => (id, otherwise != Otherwise::Unknown),
         ApiStep::Reserve { id, .. } | ApiStep::Extend { id, .. } | ApiStep::Release { id } => {
             (id, false)

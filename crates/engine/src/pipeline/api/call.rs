@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tollgate_limiter::{Code, LimitOrigin, Outcome, Plan, Request};
+use tollgate_limiter::{Code, Hits, LimitOrigin, Outcome, Plan, Request};
 
 use super::answer::CallOutcomes;
 use super::bounds::{BatchProgress, SHORT_REQUEST_CHECKS_MAX, give_way, validate};
 use super::operations::{Operations, refuse_peeks};
+use super::told::told_outcomes;
 use super::{ApiAnswer, ApiError, ApiRequest};
 use crate::ended::RequestError;
 use crate::pipeline::api_call::{ApiCall, ApiOutcomes, ApiStep, Decided, Rounds};
@@ -92,18 +93,39 @@ impl Pipeline {
         call: ApiRequest<'_>,
         answer_bytes_max: Option<usize>,
     ) -> Result<ApiAnswer, ApiError> {
-        validate(&call).map_err(ApiError::Invalid)?;
+        let asked = ApiCall {
+            answer_bytes_max,
+            ..ApiCall::new(call.step, peeked(&call))
+        };
+        let outcomes = self.ask(&call, asked).await?;
+        // A setting can let a request pass that the store did not decide. It cannot settle.
+        if let Some(error) = outcomes.undecided
+            && !call.step.takes()
+        {
+            return Err(RequestError::from(error).into());
+        }
+        let Some(rules) = outcomes.rules else {
+            // A setting answered a request that exceeds a bound.
+            return Ok(ApiAnswer::without_limits(&call, outcomes.decided, None));
+        };
+        let plan = Plan::from_buffer(outcomes.plan, &rules.rules);
+        let names = answer_bytes_max.is_some().then_some(&*rules.names);
+        self.answer_of(&call, (&plan, names), &outcomes.outcomes, outcomes.decided)
+            .await
+    }
+
+    /// Has a call decided by a thread that decides.
+    pub(super) async fn ask(
+        &self,
+        call: &ApiRequest<'_>,
+        asked: ApiCall,
+    ) -> Result<ApiOutcomes, ApiError> {
+        validate(call).map_err(ApiError::Invalid)?;
         let is_long = call.request.descriptors().len() > SHORT_CALL_DESCRIPTORS_MAX;
         if is_long {
             give_way().await;
         }
         let is_peek = call.step == ApiStep::Peek;
-        let descriptors = call.request.descriptors();
-        let peeked = descriptors.map(|one| one.hits).filter(|_| is_peek);
-        let asked = ApiCall {
-            answer_bytes_max,
-            ..ApiCall::new(call.step, peeked.collect())
-        };
         let (reply, ended) = oneshot::channel();
         let submission = Submission {
             message: encode_request(&call.request, |hits| {
@@ -117,33 +139,30 @@ impl Pipeline {
             reply: TaskReply::Api(reply),
         };
         self.submit(submission).await?;
-        let outcomes = match TaskAnswer::received(ended).await {
-            Err(error) => return Err(error.into()),
-            Ok(outcomes) => outcomes,
-        };
-        // A setting can let a request pass that the store did not decide. It cannot settle.
-        if let Some(error) = outcomes.undecided
-            && !call.step.takes()
-        {
-            return Err(RequestError::from(error).into());
-        }
-        let Some(rules) = outcomes.rules else {
-            // A setting answered a request that exceeds a bound.
-            return Ok(ApiAnswer::without_limits(&call, outcomes.decided, None));
-        };
+        let outcomes = TaskAnswer::received(ended).await?;
         if outcomes.outcomes.len() > SHORT_REQUEST_CHECKS_MAX {
             give_way().await;
         }
-        let plan = Plan::from_buffer(outcomes.plan, &rules.rules);
-        let after = after_refunds(&plan, &outcomes.outcomes, outcomes.decided.code);
+        Ok(outcomes)
+    }
+
+    /// The answer to a call from the outcomes of its limits, by the names of their rules.
+    pub(super) async fn answer_of(
+        &self,
+        call: &ApiRequest<'_>,
+        (plan, rule_names): (&Plan<'_>, Option<&[Arc<str>]>),
+        outcomes: &[Option<Outcome>],
+        decided: Decided,
+    ) -> Result<ApiAnswer, ApiError> {
+        let after = after_refunds(plan, outcomes, decided.code);
         CallOutcomes {
-            call: &call,
-            plan: &plan,
-            outcomes: after.as_deref().unwrap_or(&outcomes.outcomes),
-            rule_names: answer_bytes_max.is_some().then_some(&*rules.names),
+            call,
+            plan,
+            outcomes: after.as_deref().unwrap_or(outcomes),
+            rule_names,
             shadow: self.config.modes.shadow,
         }
-        .answer(outcomes.decided)
+        .answer(decided)
         .await
     }
 
@@ -156,7 +175,7 @@ impl Pipeline {
     ) {
         pending.stage = match std::mem::take(&mut pending.stage) {
             // A setting can answer what is beyond a bound. It cannot settle.
-            Stage::Bound(_, error) if !api.step.takes() => Stage::Failed(error),
+            Stage::Bound(_, error) if !api.step.takes() || api.is_quiet => Stage::Failed(error),
             Stage::Planned(rules) => match self.plan_api(request, &rules, &mut api, pending) {
                 Ok(()) => Stage::Planned(rules),
                 Err(error) => Stage::Failed(error),
@@ -191,6 +210,9 @@ impl Pipeline {
         let bytes_max = api.answer_bytes_max;
         let is_too_large = bytes_max.is_some_and(|max| answer_bytes(step, rules, &plan) > max);
         let rounds = step.settles_once().then(|| Rounds::new(request, &plan));
+        if let ApiStep::Told { refused } = step {
+            pending.results.outcomes = told_outcomes(&plan, &api.known, refused);
+        }
         pending.put_plan(plan);
         api.rounds = rounds.unwrap_or_default();
         set.map_err(RequestError::Invalid)?;
@@ -291,6 +313,12 @@ impl Pipeline {
             })
         })
     }
+}
+
+/// The hits of each descriptor of a peek. Empty for other calls.
+pub(super) fn peeked(call: &ApiRequest<'_>) -> Vec<Hits> {
+    let hits = call.request.descriptors().map(|one| one.hits);
+    hits.filter(|_| call.step == ApiStep::Peek).collect()
 }
 
 /// What is left of the limits of a refused request whose other hits go back.

@@ -11,8 +11,11 @@
 mod answer;
 mod bounds;
 mod call;
+mod lease_id;
+mod leases;
 mod operations;
 mod settling;
+mod told;
 
 use std::sync::Arc;
 
@@ -24,6 +27,7 @@ pub use self::bounds::{
     API_CALLS_MAX, API_HITS_MAX, BatchProgress, RESERVATION_ID_BYTES_MAX, give_way,
     new_reservation_id,
 };
+pub use self::leases::AskedCall;
 pub(in crate::pipeline) use self::operations::refuse_peeks;
 
 use crate::ended::RequestError;
@@ -43,6 +47,86 @@ pub struct ApiRequest<'a> {
     pub deadline: Deadline,
     /// The caller's trace.
     pub parent: Option<TraceParent>,
+}
+
+/// What a call of the API asks of its limits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ApiOperation<'a> {
+    /// One step.
+    Step(ApiStep<'a>),
+    /// Takes hits from all limits or from none, for the caller to admit by itself.
+    Lease(LeaseCall<'a>),
+    /// Gives back the unused hits of a lease.
+    Return(ReturnCall<'a>),
+}
+
+/// A call for a lease.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LeaseCall<'a> {
+    /// The most hits that are wanted; at least 1.
+    pub hits: u64,
+    /// The caller's last lease; empty where it names none.
+    pub last: &'a str,
+    /// What the caller decided since it last said so.
+    pub decided: CallerDecisions,
+}
+
+/// A lease that comes back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ReturnCall<'a> {
+    /// Its id.
+    pub lease: &'a str,
+    /// How many of its hits were not used.
+    pub unused: u64,
+    /// What the caller decided since it last said so.
+    pub decided: CallerDecisions,
+}
+
+/// Hits that a caller decided by itself.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct CallerDecisions {
+    /// None where the caller does not say.
+    pub admitted: Option<u64>,
+    pub refused: Option<u64>,
+}
+
+/// What became of a lease.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum LeaseAnswer {
+    /// The caller may admit this many hits until it expires.
+    Granted {
+        /// Its id.
+        lease: String,
+        hits: u64,
+        /// How long it is valid, from before the call was sent.
+        valid_us: u64,
+    },
+    /// No hit is left. Nothing was taken.
+    Refused,
+    /// The limits are not leased. Nothing was taken.
+    NotLeased {
+        /// Why.
+        reason: NotLeased,
+        /// How long the caller need not ask again.
+        valid_us: u64,
+    },
+    /// This many hits came back.
+    Returned(u64),
+}
+
+/// Why limits are not leased.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NotLeased {
+    /// The promise of a limit depends on when each hit comes, or on each hit that is refused.
+    Algorithm,
+    /// A limit counts as a quota, which refuses only when all quotas do.
+    QuotaMode,
+    /// The rule of a limit has reservations.
+    Reservation,
+    /// A limit refuses nothing.
+    Shadow,
+    /// No limit applies.
+    NoLimit(NoLimit),
 }
 
 /// The answer to a call.
@@ -68,6 +152,8 @@ pub struct ApiAnswer {
     pub retry_us: Option<u64>,
     /// Why no limit applies; none where one does, or a setting answered.
     pub no_limit: Option<NoLimit>,
+    /// What became of a lease; none for other calls.
+    pub lease: Option<LeaseAnswer>,
     /// Every limit that applies, in the order of the descriptors. Empty for a caller that sends
     /// none.
     pub limits: Vec<ApiLimit>,
@@ -148,6 +234,21 @@ impl NoLimit {
             Self::UnknownDomain => "unknown_domain",
             Self::NoRule => "no_rule",
             Self::Unlimited => "unlimited",
+        }
+    }
+}
+
+// === impl NotLeased ===
+
+impl NotLeased {
+    /// The word for callers.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Algorithm => "algorithm",
+            Self::QuotaMode => "quota_mode",
+            Self::Reservation => "reservation",
+            Self::Shadow => "shadow",
+            Self::NoLimit(no_limit) => no_limit.word(),
         }
     }
 }

@@ -98,7 +98,7 @@ impl<'c> Operations<'c> {
             holder: check.operation.holder,
         };
         let step = match self.step {
-            ApiStep::Check => return Ok(plain(hits)),
+            ApiStep::Check | ApiStep::Told { .. } => return Ok(plain(hits)),
             ApiStep::Peek => return Ok(plain(Hits::PEEK)),
             ApiStep::Report => return Ok(plain(Hits::Charge(hits.count()))),
             ApiStep::Reserve {

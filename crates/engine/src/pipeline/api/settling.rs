@@ -47,8 +47,9 @@ impl Rounds {
 impl PendingRequest {
     /// The positions of the checks that are asked now; none where all are asked at once.
     pub(in crate::pipeline) fn round(&self) -> Option<&[usize]> {
-        let now = &self.api.as_ref()?.rounds.now;
-        (!now.is_empty()).then_some(now)
+        let api = self.api.as_ref()?;
+        let now = &api.rounds.now;
+        (!now.is_empty() || api.is_told()).then_some(now)
     }
 
     /// Goes on to the next round of checks; false if there is none. Where the limit that was

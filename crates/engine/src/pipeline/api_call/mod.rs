@@ -53,6 +53,11 @@ pub enum ApiStep<'a> {
         /// The id.
         id: &'a [u8],
     },
+    /// Hits that a caller decided by itself: the limits are not asked, and the outcomes are made.
+    Told {
+        /// Whether it refused them.
+        refused: bool,
+    },
 }
 
 /// What a call asks beside its message, on its way to the thread that decides it.
@@ -68,6 +73,10 @@ pub struct ApiCall {
     pub(super) answer_bytes_max: Option<usize>,
     /// The order in which its limits are settled; empty where all are asked at once.
     pub(super) rounds: Rounds,
+    /// Whether no observer sees it: it is a step of a call that is not over.
+    pub(super) is_quiet: bool,
+    /// What is known of the limits of hits that are told. Empty for other calls.
+    pub(super) known: Vec<Option<Outcome>>,
 }
 
 /// The checks of a settle, one round after the other.
@@ -124,7 +133,27 @@ impl ApiCall {
             peeked,
             answer_bytes_max: None,
             rounds: Rounds::default(),
+            is_quiet: false,
+            known: Vec::new(),
         }
+    }
+
+    /// Hits that a caller decided by itself, and what is known of their limits.
+    pub(super) fn told(refused: bool, known: Vec<Option<Outcome>>) -> Self {
+        Self {
+            known,
+            ..Self::new(ApiStep::Told { refused }, Vec::new())
+        }
+    }
+
+    /// Whether the store is not asked.
+    pub(super) fn is_told(&self) -> bool {
+        matches!(self.step, ApiStep::Told { .. })
+    }
+
+    /// Whether it is a part of another call, which is counted and traced in its place.
+    pub(super) fn is_part(&self) -> bool {
+        self.is_quiet || self.is_told()
     }
 
     /// A check whose answer may have so many bytes.
@@ -163,6 +192,7 @@ impl<'a> ApiStep<'a> {
             Self::Extend { .. } => CallMethod::Extend,
             Self::Commit { .. } => CallMethod::Commit,
             Self::Release { .. } => CallMethod::Release,
+            Self::Told { .. } => CallMethod::Lease,
         }
     }
 
@@ -186,13 +216,14 @@ impl<'a> ApiStep<'a> {
             Self::Extend { expires_ms, .. } => ApiStep::Extend { id, expires_ms },
             Self::Commit { otherwise, .. } => ApiStep::Commit { id, otherwise },
             Self::Release { .. } => ApiStep::Release { id },
+            Self::Told { refused } => ApiStep::Told { refused },
         }
     }
 
     /// The id of its reservation. An empty one is none.
     pub(super) fn id(self) -> Option<&'a [u8]> {
         match self {
-            Self::Check | Self::Peek | Self::Report => None,
+            Self::Check | Self::Peek | Self::Report | Self::Told { .. } => None,
             Self::Reserve { id, .. }
             | Self::Extend { id, .. }
             | Self::Commit { id, .. }

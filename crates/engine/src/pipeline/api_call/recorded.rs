@@ -34,7 +34,7 @@ fn encode(call: &ApiCall) -> Vec<u8> {
         ..proto::ApiCall::default()
     };
     match call.step {
-        ApiStep::Check | ApiStep::Report | ApiStep::Release { .. } => {}
+        ApiStep::Check | ApiStep::Report | ApiStep::Release { .. } | ApiStep::Told { .. } => {}
         ApiStep::Peek => {
             let hits = call.peeked.iter().map(|hits| hits.count());
             recorded.peeked_hits = hits.collect();
@@ -69,11 +69,13 @@ fn operation(step: ApiStep<'_>) -> Operation {
     match step {
         ApiStep::Check => Operation::Check,
         ApiStep::Peek => Operation::Peek,
-        ApiStep::Report => Operation::Report,
+        // A replay has no lease that told hits were taken by.
+        ApiStep::Report | ApiStep::Told { refused: false } => Operation::Report,
         ApiStep::Reserve { .. } => Operation::Reserve,
         ApiStep::Extend { .. } => Operation::Extend,
         ApiStep::Commit { .. } => Operation::Commit,
         ApiStep::Release { .. } => Operation::Release,
+        ApiStep::Told { refused: true } => Operation::ToldRefused,
     }
 }
 
@@ -113,6 +115,7 @@ pub fn decode(call: &proto::ApiCall) -> Result<RecordedCall<'_>, String> {
             },
         },
         Operation::Release => ApiStep::Release { id },
+        Operation::ToldRefused => ApiStep::Told { refused: true },
     };
     let peeked = match step {
         ApiStep::Peek => call.peeked_hits.iter().copied().map(Hits::Take).collect(),

@@ -89,6 +89,36 @@ export interface ReleaseRequest {
   reservation: string;
 }
 
+export interface LeaseRequest {
+  domain: string;
+  /** Without hits of their own. */
+  descriptors: Descriptor[];
+  /** The most hits that are wanted. 1 when absent. */
+  hits?:
+    | bigint
+    | undefined;
+  /** The caller's last lease of these descriptors, if it has one. */
+  lease: string;
+  /**
+   * The hits that the caller admitted and refused by itself since its last call that said so.
+   * With `admitted`, the lease has at most four times as many hits.
+   */
+  admitted?: bigint | undefined;
+  refused?: bigint | undefined;
+}
+
+export interface ReturnRequest {
+  domain: string;
+  /** The same as when it was leased. */
+  descriptors: Descriptor[];
+  lease: string;
+  /** How many of its hits the caller did not use, and will not use. */
+  unused: bigint;
+  /** As in `LeaseRequest`. */
+  admitted?: bigint | undefined;
+  refused?: bigint | undefined;
+}
+
 /** What a limit has left. */
 export interface LimitStatus {
   /** The position of its descriptor in the call. */
@@ -153,6 +183,35 @@ export interface SettleResponse {
   expires: Duration | undefined;
 }
 
+export interface LeaseResponse {
+  /** OVER_LIMIT: no hit is left, nothing was taken, and there is no lease. */
+  verdict: Verdict;
+  /** The id. Empty where nothing was taken. */
+  lease: string;
+  /** The hits of the lease. The caller may admit as many until it expires. */
+  granted: bigint;
+  /** How long the lease is valid, or `not_leased` holds. Count it from before the call was sent. */
+  expires:
+    | Duration
+    | undefined;
+  /** As of a check. */
+  remaining?: bigint | undefined;
+  reset: Duration | undefined;
+  retryAfter: Duration | undefined;
+  limits: LimitStatus[];
+  /**
+   * Why the limits are not leased, and nothing was taken: `algorithm`, `lease_false`, `quota_mode`,
+   * `reservation`, `shadow`, or why no limit applies: `unknown_domain`, `no_rule`, `unlimited`.
+   * Else empty.
+   */
+  notLeased: string;
+}
+
+export interface ReturnResponse {
+  /** The hits that came back. As the first time when it was returned before; 0 once it has expired. */
+  returned: bigint;
+}
+
 export interface Call {
   /** Returned with the answer. */
   tag: bigint;
@@ -163,17 +222,23 @@ export interface Call {
     | { $case: "extend"; extend: ExtendRequest }
     | { $case: "commit"; commit: CommitRequest }
     | { $case: "release"; release: ReleaseRequest }
+    | { $case: "lease"; lease: LeaseRequest }
+    | { $case: "return"; return: ReturnRequest }
     | undefined;
 }
 
 export interface Answer {
   tag: bigint;
-  answer: { $case: "check"; check: CheckResponse } | { $case: "reserve"; reserve: ReserveResponse } | {
-    $case: "settle";
-    settle: SettleResponse;
-  } | //
-  /** A call that failed. The others go on. */
-  { $case: "failure"; failure: Failure } | undefined;
+  answer:
+    | { $case: "check"; check: CheckResponse }
+    | { $case: "reserve"; reserve: ReserveResponse }
+    | { $case: "settle"; settle: SettleResponse }
+    | //
+    /** A call that failed. The others go on. */
+    { $case: "failure"; failure: Failure }
+    | { $case: "lease"; lease: LeaseResponse }
+    | { $case: "return"; return: ReturnResponse }
+    | undefined;
 }
 
 /** Why a call failed: the fields of google.rpc.Status. */
@@ -700,6 +765,226 @@ export const ReleaseRequest: MessageFns<ReleaseRequest> = {
             }
 
             message.reservation = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+};
+
+function createBaseLeaseRequest(): LeaseRequest {
+  return { domain: "", descriptors: [], hits: undefined, lease: "", admitted: undefined, refused: undefined };
+}
+
+export const LeaseRequest: MessageFns<LeaseRequest> = {
+  encode(message: LeaseRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.domain !== "") {
+      writer.uint32(10).string(message.domain);
+    }
+    for (const v of message.descriptors) {
+      Descriptor.encode(v!, writer.uint32(18).fork()).join();
+    }
+    if (message.hits !== undefined) {
+      if (BigInt.asUintN(64, message.hits) !== message.hits) {
+        throw new globalThis.Error("value provided for field message.hits of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.hits);
+    }
+    if (message.lease !== "") {
+      writer.uint32(34).string(message.lease);
+    }
+    if (message.admitted !== undefined) {
+      if (BigInt.asUintN(64, message.admitted) !== message.admitted) {
+        throw new globalThis.Error("value provided for field message.admitted of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.admitted);
+    }
+    if (message.refused !== undefined) {
+      if (BigInt.asUintN(64, message.refused) !== message.refused) {
+        throw new globalThis.Error("value provided for field message.refused of type uint64 too large");
+      }
+      writer.uint32(48).uint64(message.refused);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): LeaseRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseLeaseRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.domain = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.descriptors.push(Descriptor.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.hits = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.lease = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.admitted = reader.uint64() as bigint;
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.refused = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+};
+
+function createBaseReturnRequest(): ReturnRequest {
+  return { domain: "", descriptors: [], lease: "", unused: 0n, admitted: undefined, refused: undefined };
+}
+
+export const ReturnRequest: MessageFns<ReturnRequest> = {
+  encode(message: ReturnRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.domain !== "") {
+      writer.uint32(10).string(message.domain);
+    }
+    for (const v of message.descriptors) {
+      Descriptor.encode(v!, writer.uint32(18).fork()).join();
+    }
+    if (message.lease !== "") {
+      writer.uint32(26).string(message.lease);
+    }
+    if (message.unused !== 0n) {
+      if (BigInt.asUintN(64, message.unused) !== message.unused) {
+        throw new globalThis.Error("value provided for field message.unused of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.unused);
+    }
+    if (message.admitted !== undefined) {
+      if (BigInt.asUintN(64, message.admitted) !== message.admitted) {
+        throw new globalThis.Error("value provided for field message.admitted of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.admitted);
+    }
+    if (message.refused !== undefined) {
+      if (BigInt.asUintN(64, message.refused) !== message.refused) {
+        throw new globalThis.Error("value provided for field message.refused of type uint64 too large");
+      }
+      writer.uint32(48).uint64(message.refused);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReturnRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReturnRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.domain = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.descriptors.push(Descriptor.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.lease = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.unused = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.admitted = reader.uint64() as bigint;
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.refused = reader.uint64() as bigint;
             continue;
           }
         }
@@ -1257,6 +1542,205 @@ export const SettleResponse: MessageFns<SettleResponse> = {
   },
 };
 
+function createBaseLeaseResponse(): LeaseResponse {
+  return {
+    verdict: 0,
+    lease: "",
+    granted: 0n,
+    expires: undefined,
+    remaining: undefined,
+    reset: undefined,
+    retryAfter: undefined,
+    limits: [],
+    notLeased: "",
+  };
+}
+
+export const LeaseResponse: MessageFns<LeaseResponse> = {
+  encode(message: LeaseResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.verdict !== 0) {
+      writer.uint32(8).int32(message.verdict);
+    }
+    if (message.lease !== "") {
+      writer.uint32(18).string(message.lease);
+    }
+    if (message.granted !== 0n) {
+      if (BigInt.asUintN(64, message.granted) !== message.granted) {
+        throw new globalThis.Error("value provided for field message.granted of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.granted);
+    }
+    if (message.expires !== undefined) {
+      Duration.encode(message.expires, writer.uint32(34).fork()).join();
+    }
+    if (message.remaining !== undefined) {
+      if (BigInt.asUintN(64, message.remaining) !== message.remaining) {
+        throw new globalThis.Error("value provided for field message.remaining of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.remaining);
+    }
+    if (message.reset !== undefined) {
+      Duration.encode(message.reset, writer.uint32(50).fork()).join();
+    }
+    if (message.retryAfter !== undefined) {
+      Duration.encode(message.retryAfter, writer.uint32(58).fork()).join();
+    }
+    for (const v of message.limits) {
+      LimitStatus.encode(v!, writer.uint32(66).fork()).join();
+    }
+    if (message.notLeased !== "") {
+      writer.uint32(74).string(message.notLeased);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): LeaseResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseLeaseResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.verdict = reader.int32() as any;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.lease = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.granted = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.expires = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.remaining = reader.uint64() as bigint;
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.reset = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.retryAfter = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.limits.push(LimitStatus.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.notLeased = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+};
+
+function createBaseReturnResponse(): ReturnResponse {
+  return { returned: 0n };
+}
+
+export const ReturnResponse: MessageFns<ReturnResponse> = {
+  encode(message: ReturnResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.returned !== 0n) {
+      if (BigInt.asUintN(64, message.returned) !== message.returned) {
+        throw new globalThis.Error("value provided for field message.returned of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.returned);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReturnResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReturnResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.returned = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+};
+
 function createBaseCall(): Call {
   return { tag: 0n, call: undefined };
 }
@@ -1287,6 +1771,12 @@ export const Call: MessageFns<Call> = {
         break;
       case "release":
         ReleaseRequest.encode(message.call.release, writer.uint32(58).fork()).join();
+        break;
+      case "lease":
+        LeaseRequest.encode(message.call.lease, writer.uint32(66).fork()).join();
+        break;
+      case "return":
+        ReturnRequest.encode(message.call.return, writer.uint32(74).fork()).join();
         break;
     }
     return writer;
@@ -1361,6 +1851,22 @@ export const Call: MessageFns<Call> = {
             message.call = { $case: "release", release: ReleaseRequest.decode(reader, reader.uint32()) };
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.call = { $case: "lease", lease: LeaseRequest.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.call = { $case: "return", return: ReturnRequest.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1398,6 +1904,12 @@ export const Answer: MessageFns<Answer> = {
         break;
       case "failure":
         Failure.encode(message.answer.failure, writer.uint32(42).fork()).join();
+        break;
+      case "lease":
+        LeaseResponse.encode(message.answer.lease, writer.uint32(50).fork()).join();
+        break;
+      case "return":
+        ReturnResponse.encode(message.answer.return, writer.uint32(58).fork()).join();
         break;
     }
     return writer;
@@ -1454,6 +1966,22 @@ export const Answer: MessageFns<Answer> = {
             }
 
             message.answer = { $case: "failure", failure: Failure.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.answer = { $case: "lease", lease: LeaseResponse.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.answer = { $case: "return", return: ReturnResponse.decode(reader, reader.uint32()) };
             continue;
           }
         }
@@ -1691,6 +2219,26 @@ export const RateLimitsService = {
     responseSerialize: (value: SettleResponse): Buffer => Buffer.from(SettleResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): SettleResponse => SettleResponse.decode(value),
   },
+  /** Takes hits from all limits or from none, for the caller to admit by itself until they expire. */
+  lease: {
+    path: "/tollgate.v1.RateLimits/Lease" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: LeaseRequest): Buffer => Buffer.from(LeaseRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): LeaseRequest => LeaseRequest.decode(value),
+    responseSerialize: (value: LeaseResponse): Buffer => Buffer.from(LeaseResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): LeaseResponse => LeaseResponse.decode(value),
+  },
+  /** Gives back the unused hits of a lease. */
+  return: {
+    path: "/tollgate.v1.RateLimits/Return" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: ReturnRequest): Buffer => Buffer.from(ReturnRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): ReturnRequest => ReturnRequest.decode(value),
+    responseSerialize: (value: ReturnResponse): Buffer => Buffer.from(ReturnResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): ReturnResponse => ReturnResponse.decode(value),
+  },
   /** Carries out up to 1,000 calls, in their order. */
   batch: {
     path: "/tollgate.v1.RateLimits/Batch" as const,
@@ -1729,6 +2277,10 @@ export interface RateLimitsServer extends UntypedServiceImplementation {
   commit: handleUnaryCall<CommitRequest, SettleResponse>;
   /** Settles a reservation and gives back all of it. */
   release: handleUnaryCall<ReleaseRequest, SettleResponse>;
+  /** Takes hits from all limits or from none, for the caller to admit by itself until they expire. */
+  lease: handleUnaryCall<LeaseRequest, LeaseResponse>;
+  /** Gives back the unused hits of a lease. */
+  return: handleUnaryCall<ReturnRequest, ReturnResponse>;
   /** Carries out up to 1,000 calls, in their order. */
   batch: handleUnaryCall<BatchRequest, BatchResponse>;
   /**
