@@ -30,6 +30,7 @@ use scenarios::Scenario;
 
 #[library_benchmark]
 #[bench::fixed_window(scenarios::fixed_window())]
+#[bench::api_check(scenarios::api_check())]
 #[bench::candidate(scenarios::candidate())]
 #[bench::over_limit(scenarios::over_limit())]
 #[bench::four_descriptors(scenarios::four_descriptors())]

@@ -46,6 +46,8 @@ pub(crate) struct Pipeline {
     /// Workers use timers.
     runtime: Runtime,
     core: BenchHarness,
+    /// Whether requests are checks of tollgate's API.
+    pub(crate) is_check: bool,
 }
 
 #[derive(Parser)]
@@ -123,11 +125,15 @@ impl Pipeline {
         if candidate {
             core = core.with_candidates(candidates);
         }
-        let mut pipeline = Self { runtime, core };
+        let mut pipeline = Self {
+            runtime,
+            core,
+            is_check: false,
+        };
         // At high rates most decisions are not kept. The clock stands still, so after these, none.
         for _ in 0..DECISIONS_KEPT {
             let _timers = pipeline.runtime.enter();
-            assert!(pipeline.core.decide(EMPTY_REQUEST).is_none());
+            assert!(pipeline.core.decide(EMPTY_REQUEST, false).is_none());
         }
         pipeline
     }
@@ -135,6 +141,6 @@ impl Pipeline {
     /// Decides one request, from its gRPC frame to the answer's.
     pub(crate) fn decide(&mut self, request: &[u8]) -> Ref<'_, [u8]> {
         let _timers = self.runtime.enter();
-        self.core.decide(request).expect("an answer")
+        self.core.decide(request, self.is_check).expect("an answer")
     }
 }

@@ -66,6 +66,13 @@ pub(crate) fn fixed_window() -> Scenario {
     one_rule("unit: year, requests_per_unit: 4294967295", OK)
 }
 
+/// A check of tollgate's API, whose message has Envoy's bytes and explicit hits.
+pub(crate) fn api_check() -> Scenario {
+    let mut pipeline = Pipeline::of(&one_rule_of("unit: year, requests_per_unit: 4294967295"));
+    pipeline.is_check = true;
+    Scenario::new(pipeline, OK, keys("user"))
+}
+
 /// The rule is decided a second time, as a candidate.
 pub(crate) fn candidate() -> Scenario {
     let rules = one_rule_of("unit: year, requests_per_unit: 4294967295");

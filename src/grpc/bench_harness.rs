@@ -15,8 +15,8 @@ use std::task::{Context, Waker};
 
 use crate::grpc::connection::message_of;
 use crate::pipeline::{
-    ApiAnswer, ApiError, Batcher, CandidateBatcher, EncodedResponse, Pipeline, RequestError,
-    Responder,
+    ApiError, Batcher, CandidateBatcher, EncodedResponse, FRAME_HEAD_BYTES, Pipeline, RequestError,
+    Responder, check_as_request,
 };
 use crate::settings::Settings;
 use crate::store::Worker;
@@ -56,14 +56,22 @@ impl BenchHarness {
         self
     }
 
-    /// The response to a request's frame. None when the fast path does not support the request or
-    /// the response is an error. Must be called within a runtime, because workers have timers.
-    pub fn decide(&mut self, frame: &[u8]) -> Option<Ref<'_, [u8]>> {
+    /// The response to a request's frame, of Envoy's method or of a check of tollgate's API. None
+    /// when the fast path does not support the request or the response is an error. Must be called
+    /// within a runtime, because workers have timers.
+    pub fn decide(&mut self, frame: &[u8], is_check: bool) -> Option<Ref<'_, [u8]>> {
         self.answer.borrow_mut().clear();
         let mut cx = Context::from_waker(Waker::noop());
         let caller = Caller(Rc::clone(&self.answer));
         let message = message_of(frame, self.message_size_max)?;
-        self.batcher.start(message, None, None, caller).ok()?;
+        if is_check {
+            let request = check_as_request(message)?;
+            self.batcher
+                .start_check(&request, None, None, caller)
+                .ok()?;
+        } else {
+            self.batcher.start(message, None, None, caller).ok()?;
+        }
         self.batcher.end_turn();
         let _ = self.batcher.poll(&mut cx);
         for worker in &mut self.workers {
@@ -97,7 +105,13 @@ impl Responder for Caller {
         }
     }
 
-    fn respond_check(self, _: Result<ApiAnswer, ApiError>) {}
+    fn respond_check(self, answer: Result<&[u8], ApiError>) {
+        if let Ok(answer) = answer {
+            let mut into = self.0.borrow_mut();
+            into.extend_from_slice(&[0; FRAME_HEAD_BYTES]);
+            into.extend_from_slice(answer);
+        }
+    }
 
     fn release(self) {}
 

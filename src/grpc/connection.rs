@@ -40,19 +40,18 @@ use crate::grpc::connection_supervisor::supervise;
 use crate::grpc::context::{ServerContext, yield_to_others};
 use crate::grpc::layers::{ConnectionCalls, SHOULD_RATE_LIMIT};
 use crate::grpc::services::api_call::{Caller, api_status, plain_status};
-use crate::grpc::services::rate_limits::{ApiCalls, CHECK, PEEK, check_response};
+use crate::grpc::services::rate_limits::{ApiCalls, CHECK, PEEK};
 use crate::grpc::services::{is_client_streaming, is_streaming};
 use crate::grpc::slow_path::{
     RequestBodies, UnsentBodies, fields, forward, header_map, http_request,
 };
 use crate::net::{Connection, ShutdownSignal};
 use crate::pipeline::{
-    ApiAnswer, ApiError, Batcher, EncodedResponse, FRAME_HEAD_BYTES, RequestError, Responder,
-    check_as_request,
+    ApiError, Batcher, EncodedResponse, FRAME_HEAD_BYTES, RequestError, Responder, check_as_request,
 };
+use crate::proto::tollgate::v1::CheckRequest;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call as ApiCall;
-use crate::proto::tollgate::v1::{CheckRequest, CheckResponse};
 use crate::tracing::TraceParent;
 
 /// Maximum number of calls that a connection starts before it yields.
@@ -403,7 +402,9 @@ impl ConnectionTask {
                 if started.is_ok() {
                     return Ok(1);
                 }
-            } else if let Some(request) = check_as_request(message).filter(|_| call.path == CHECK) {
+            } else if call.path == CHECK
+                && let Some(request) = check_as_request(message)
+            {
                 let started = batcher.start_check(&request, call.timeout_us, parent, responder);
                 if started.is_ok() {
                     return Ok(1);
@@ -599,22 +600,21 @@ impl StreamResponder {
     /// Sends the answer to a check or a peek of tollgate's API.
     fn respond_api(mut self, answered: Result<(Answer, Arc<AnswerPermit>), GrpcStatus>) {
         match answered {
-            Ok((Answer::Check(answer), _permit)) => self.send_check(&answer),
+            Ok((Answer::Check(answer), _permit)) => self.send_check(&answer.encode_to_vec()),
             // No check has an answer of another kind; dropping this resets the stream.
             Ok(_) => {}
             Err(status) => self.refuse(status),
         }
     }
 
-    fn send_check(&mut self, answer: &CheckResponse) {
+    fn send_check(&mut self, message: &[u8]) {
         self.pending = false;
-        let bytes = answer.encoded_len();
+        let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
         let mut http2 = self.http2.borrow_mut();
-        http2.respond_unary(self.stream, bytes + FRAME_HEAD_BYTES, |into| {
+        http2.respond_unary(self.stream, message.len() + FRAME_HEAD_BYTES, |into| {
             into.push(0);
-            into.extend_from_slice(&u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes());
-            // A vector grows as needed.
-            let _ = answer.encode(into);
+            into.extend_from_slice(&length.to_be_bytes());
+            into.extend_from_slice(message);
         });
     }
 
@@ -651,9 +651,9 @@ impl Responder for StreamResponder {
         }
     }
 
-    fn respond_check(mut self, answer: Result<ApiAnswer, ApiError>) {
+    fn respond_check(mut self, answer: Result<&[u8], ApiError>) {
         match answer {
-            Ok(answer) => self.send_check(&check_response(answer)),
+            Ok(message) => self.send_check(message),
             Err(error) => self.refuse(api_status(error, "")),
         }
     }

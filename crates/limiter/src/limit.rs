@@ -11,7 +11,7 @@
 //! What it deliberately does not do: count, know which algorithm will use it, know when a month
 //! begins (a [`Calendar`] does).
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::num::{NonZeroU16, NonZeroU32};
 
 use super::calendar::{Calendar, Span};
@@ -366,12 +366,25 @@ impl Limit {
     /// The window in words: `15 minutes`, `1 month in Europe/Paris`, or `any moment` for a limit of
     /// requests in flight.
     pub fn describe_window(&self) -> String {
+        let mut words = String::new();
+        self.write_window(&mut words);
+        words
+    }
+
+    /// Appends the window in words, as [`Limit::describe_window`] gives it.
+    pub fn write_window(&self, into: &mut String) {
         match (self.calendar, self.unit) {
-            (Some(calendar), _) => calendar.name().to_owned(),
-            (None, None) => "any moment".to_owned(),
+            (Some(calendar), _) => into.push_str(calendar.name()),
+            (None, None) => into.push_str("any moment"),
             (None, Some(unit)) => match self.unit_multiplier.get() {
-                1 => format!("1 {}", unit.name()),
-                many => format!("{many} {}s", unit.name()),
+                1 => {
+                    into.push_str("1 ");
+                    into.push_str(unit.name());
+                }
+                many => {
+                    // A string grows as needed.
+                    let _ = write!(into, "{many} {}s", unit.name());
+                }
             },
         }
     }

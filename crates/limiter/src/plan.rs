@@ -240,6 +240,14 @@ impl<'r> Plan<'r> {
         }
     }
 
+    /// Whether the request takes hits and does nothing else: it has no step of a reservation, and
+    /// no check that draws on a budget.
+    #[inline]
+    pub fn only_takes(&self) -> bool {
+        let steps = self.buffer.steps.as_ref();
+        steps.is_none_or(|steps| steps.is_empty())
+    }
+
     /// Whether the request starts a reservation.
     #[inline]
     pub fn has_starts(&self) -> bool {

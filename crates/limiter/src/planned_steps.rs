@@ -42,6 +42,12 @@ impl PlannedSteps {
         self.merged.clear();
     }
 
+    /// Whether nothing was planned.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        !self.has_starts && !self.has_ends && self.prices.is_empty()
+    }
+
     /// Whether a check starts a reservation.
     #[inline]
     pub(super) fn has_starts(&self) -> bool {

@@ -34,8 +34,10 @@ pub enum Value<'b> {
 impl<'b> Fields<'b> {
     /// The next field's number and value. `Some(None)` at the end; none when the bytes are not a
     /// message or contain a group.
-    #[inline]
+    // Each of a check's dozen fields would cost a call and a value in memory.
+    #[inline(always)]
     #[allow(clippy::option_option, clippy::should_implement_trait)] // the outer one is for `?`
+    #[allow(clippy::inline_always)]
     pub fn next(&mut self) -> Option<Option<(u64, Value<'b>)>> {
         if self.0.is_empty() {
             return Some(None);
@@ -80,6 +82,11 @@ impl<'b> Fields<'b> {
             self.0 = rest;
             return Some(u64::from(*first));
         }
+        self.long_varint()
+    }
+
+    #[cold]
+    fn long_varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for shift in (0..70).step_by(7) {
             let (byte, rest) = self.0.split_first()?;

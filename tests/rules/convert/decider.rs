@@ -94,7 +94,7 @@ impl Decider {
         frame.extend(u32::try_from(message.encoded_len()).unwrap().to_be_bytes());
         message.encode(&mut frame).unwrap();
         let _timers = self.runtime.enter();
-        let answer = self.harness.decide(&frame).expect("an answer");
+        let answer = self.harness.decide(&frame, false).expect("an answer");
         let answer = RateLimitResponse::decode(&answer[5..]).expect("a response");
         answer.overall_code == i32::from(Code::Ok)
     }

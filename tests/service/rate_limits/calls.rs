@@ -2,7 +2,9 @@
 
 use prost_types::Duration;
 use serde_json::json;
-use tollgate::proto::tollgate::v1::{CheckRequest, OnExpiry, ReserveRequest};
+use tollgate::proto::tollgate::v1::answer::Answer;
+use tollgate::proto::tollgate::v1::call::Call as Sent;
+use tollgate::proto::tollgate::v1::{BatchRequest, Call, CheckRequest, OnExpiry, ReserveRequest};
 use tollgate_test_support::grpc_client::channel;
 use tollgate_test_support::in_process::Service;
 use tonic_health::pb::HealthCheckRequest;
@@ -10,7 +12,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::super::api::post;
-use super::{RULES, SECOND, client, descriptor, left, reserve};
+use super::{RULES, SECOND, check, client, descriptor, left, reserve};
 
 fn seconds(seconds: i64, nanos: i32) -> Duration {
     Duration { seconds, nanos }
@@ -106,6 +108,52 @@ descriptors:
             let (status, answer) = post(service.http, call, &body).await;
             assert_eq!(status, 200, "{answer}");
             assert_eq!(answer["no_limit"].as_str().unwrap_or_default(), why);
+        }
+    }
+}
+
+/// A check that comes alone is encoded by the engine, one in a batch by prost.
+#[tokio::test]
+async fn a_check_alone_is_answered_as_one_in_a_batch() {
+    let rules = "
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { unit: hour, requests_per_unit: 3, name: few }
+      - { unit: day, unit_multiplier: 2, requests_per_unit: 4294967295 }
+  - key: shadow
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+    shadow_mode: true
+  - key: never
+    rate_limit: { unit: hour, requests_per_unit: 0 }
+  - key: month
+    rate_limit: { unit: month, requests_per_unit: 5, calendar: true, time_zone: Europe/Paris }
+  - key: bucket
+    rate_limit: { unit: minute, requests_per_unit: 7, algorithm: token_bucket }
+  - key: free
+    rate_limit: { unlimited: true }
+";
+    let services = [
+        Service::start(rules, &[]).await,
+        Service::start(rules, &[]).await,
+    ];
+    let [mut alone, mut many] = [client(&services[0]).await, client(&services[1]).await];
+    for hits in [1, 2, 4, 1] {
+        for key in ["user", "shadow", "never", "month", "bucket", "free", "none"] {
+            let sent = check(key, hits);
+            let call = Call {
+                call: Some(Sent::Check(sent.clone())),
+                ..Call::default()
+            };
+            let calls = vec![call];
+            let of_many = many.batch(BatchRequest { calls }).await.unwrap();
+            let of_many = of_many.into_inner().answers.remove(0).answer;
+            let of_one = alone.check(sent).await.unwrap().into_inner();
+            assert_eq!(of_many, Some(Answer::Check(of_one)), "{hits} of {key}");
+        }
+        for service in &services {
+            service.clock.advance_us(7 * SECOND + 1);
         }
     }
 }

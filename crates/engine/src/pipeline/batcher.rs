@@ -171,6 +171,7 @@ impl<R: Responder + 'static> Batcher<R> {
         self.start_call(message, Some(Box::new(api)), timeout_us, parent, responder)
     }
 
+    #[inline]
     fn start_call(
         &self,
         message: &[u8],
@@ -384,9 +385,9 @@ impl<R: Responder + 'static> Batcher<R> {
         let is_bare = matches!(caller, Caller::Task(TaskReply::Api(_)));
         match caller {
             Caller::Stream(responder) if pending.api.is_some() => {
-                if let Some(answer) = pipeline.end_check(pending, scratch, now_us, is_left) {
+                pipeline.end_check(pending, scratch, now_us, is_left, |answer| {
                     responder.respond_check(answer);
-                }
+                });
             }
             Caller::Stream(responder) => {
                 pipeline.end(pending, scratch, now_us, is_left, |response| {

@@ -67,7 +67,7 @@ impl Pipeline {
         let method = api.map_or(CallMethod::ShouldRateLimit, |api| api.step.method());
         let is_part = api.is_some_and(|api| api.is_part());
         if !is_part {
-            observers.counts.received(method);
+            observers.received(method);
         }
         pending.began_us = call.now_us;
         pending.noted.wants_texts = false;

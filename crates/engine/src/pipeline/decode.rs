@@ -47,8 +47,9 @@ pub fn decode<'b>(
     Some(())
 }
 
-/// Checks of more descriptors take turns, which a call of the fast path does not.
-const CHECKED_DESCRIPTORS_MAX: usize = 16;
+/// A call of more descriptors takes turns from the beginning, which one in the batch of its
+/// connection does not.
+pub(super) const SHORT_CALL_DESCRIPTORS_MAX: usize = 16;
 
 /// The field of a request's hits, 1.
 const ONE_HIT: [u8; 2] = [3 << 3, 1];
@@ -70,7 +71,7 @@ pub fn check_as_request(message: &[u8]) -> Option<Cow<'_, [u8]>> {
             _ => return None,
         }
     }
-    if !has_domain || !(1..=CHECKED_DESCRIPTORS_MAX).contains(&descriptors) {
+    if !has_domain || !(1..=SHORT_CALL_DESCRIPTORS_MAX).contains(&descriptors) {
         return None;
     }
     if has_hits {
@@ -237,8 +238,8 @@ mod tests {
             vec![good.clone(), descriptor(&[("k", "v")], Some(3))],
             vec![descriptor(&[], None)],
             vec![descriptor(&[("", "v")], None)],
-            vec![good.clone(); CHECKED_DESCRIPTORS_MAX],
-            vec![good; CHECKED_DESCRIPTORS_MAX + 1],
+            vec![good.clone(); SHORT_CALL_DESCRIPTORS_MAX],
+            vec![good; SHORT_CALL_DESCRIPTORS_MAX + 1],
         ];
         let mut read_quickly = 0;
         for domain in ["", "d"] {

@@ -39,12 +39,17 @@ const WRAPPED: u8 = 1 << 3;
 pub struct EncodedResponse<'d> {
     decision: &'d Decision<'d>,
     extras: &'d [u8],
+    message_bytes: usize,
 }
 
 impl<'d> EncodedResponse<'d> {
     /// A response with a decision, followed by `extras`: encoded fields with higher numbers.
     pub fn new(decision: &'d Decision<'d>, extras: &'d [u8]) -> Self {
-        Self { decision, extras }
+        Self {
+            decision,
+            extras,
+            message_bytes: message_bytes(decision, extras),
+        }
     }
 
     /// The overall code.
@@ -59,25 +64,23 @@ impl<'d> EncodedResponse<'d> {
 
     /// How many bytes [`EncodedResponse::write_frame`] writes.
     pub fn frame_bytes(&self) -> usize {
-        frame_bytes(self.decision, self.extras)
+        FRAME_HEAD_BYTES.saturating_add(self.message_bytes)
     }
 
     /// Writes the message in a frame of gRPC.
     pub fn write_frame(&self, into: &mut impl BufMut) {
-        write(self.decision, self.extras, into);
+        into.put_u8(0);
+        // No response is that long: requests are bounded, and so are the texts of rules.
+        into.put_u32(u32::try_from(self.message_bytes).unwrap_or(u32::MAX));
+        write_message(self.decision, self.extras, into);
     }
 
     /// The message alone.
     pub fn message(&self) -> Vec<u8> {
-        let mut message = Vec::with_capacity(message_bytes(self.decision, self.extras));
+        let mut message = Vec::with_capacity(self.message_bytes);
         write_message(self.decision, self.extras, &mut message);
         message
     }
-}
-
-/// How many bytes [`write`] writes.
-fn frame_bytes(decision: &Decision<'_>, rest: &[u8]) -> usize {
-    FRAME_HEAD_BYTES.saturating_add(message_bytes(decision, rest))
 }
 
 fn message_bytes(decision: &Decision<'_>, rest: &[u8]) -> usize {
@@ -87,14 +90,6 @@ fn message_bytes(decision: &Decision<'_>, rest: &[u8]) -> usize {
             .saturating_add(rest.len()),
         |bytes, status| bytes.saturating_add(delimited_bytes(status_bytes(&status))),
     )
-}
-
-/// Writes a frame with the decision, followed by `rest`: encoded fields with higher numbers.
-fn write(decision: &Decision<'_>, rest: &[u8], into: &mut impl BufMut) {
-    into.put_u8(0);
-    // No response is that long: requests are bounded, and so are the texts of rules.
-    into.put_u32(u32::try_from(message_bytes(decision, rest)).unwrap_or(u32::MAX));
-    write_message(decision, rest, into);
 }
 
 fn write_message(decision: &Decision<'_>, rest: &[u8], into: &mut impl BufMut) {
@@ -159,7 +154,8 @@ fn number(value: impl Into<i32>) -> u64 {
 }
 
 /// How many bytes a number's field takes: none when it is 0, which protobuf leaves out.
-fn optional_number_bytes(number: u64) -> usize {
+#[inline]
+pub(super) fn optional_number_bytes(number: u64) -> usize {
     if number == 0 {
         0
     } else {
@@ -168,29 +164,34 @@ fn optional_number_bytes(number: u64) -> usize {
 }
 
 /// How many bytes a field of `length` bytes takes.
+#[inline]
 fn delimited_bytes(length: usize) -> usize {
     varint_bytes(length as u64)
         .saturating_add(1)
         .saturating_add(length)
 }
 
+#[inline]
 fn varint_bytes(number: u64) -> usize {
     let bits = 64_u32.saturating_sub((number | 1).leading_zeros());
     bits.div_ceil(7) as usize
 }
 
-fn put_number(into: &mut impl BufMut, key: u8, number: u64) {
+#[inline]
+pub(super) fn put_number(into: &mut impl BufMut, key: u8, number: u64) {
     if number != 0 {
         into.put_u8(key);
         put_varint(into, number);
     }
 }
 
-fn put_head(into: &mut impl BufMut, key: u8, length: usize) {
+#[inline]
+pub(super) fn put_head(into: &mut impl BufMut, key: u8, length: usize) {
     into.put_u8(key);
     put_varint(into, length as u64);
 }
 
+#[inline]
 #[allow(clippy::cast_possible_truncation)] // seven bits at a time
 fn put_varint(into: &mut impl BufMut, mut number: u64) {
     while number >= 0x80 {
@@ -304,8 +305,9 @@ mod tests {
             };
             let encoded_rest = rest.encode_to_vec();
             let mut written = Vec::new();
-            write(&decision, &encoded_rest, &mut written);
-            prop_assert_eq!(written.len(), frame_bytes(&decision, &encoded_rest));
+            let response = EncodedResponse::new(&decision, &encoded_rest);
+            response.write_frame(&mut written);
+            prop_assert_eq!(written.len(), response.frame_bytes());
             let encoded = crate::pipeline::prost_oracle::encode(&decision);
             let message = RateLimitResponse {
                 overall_code: encoded.overall_code,

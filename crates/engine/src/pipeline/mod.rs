@@ -23,6 +23,7 @@ pub mod decode;
 mod dropped;
 mod dynamic_metadata;
 mod encode;
+mod encode_check;
 mod end;
 mod excess;
 mod generation;

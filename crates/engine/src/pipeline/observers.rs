@@ -13,13 +13,15 @@ use crate::pipeline::api_call::ApiCall;
 use crate::pipeline::dropped::looks_or_refuses;
 use crate::pipeline::{Generation, Pipeline, debug_lines};
 use crate::top_keys::Recorder as KeyRecorder;
-use tollgate_telemetry::metrics::{LocalHistogram, Metrics, RequestCounts};
+use tollgate_telemetry::metrics::{CallMethod, LocalHistogram, Metrics, RequestCounts};
 use tollgate_telemetry::tracing::{RequestOutcome, Span};
 
 /// What one thread counts and keeps.
 pub(crate) struct Observers {
+    /// Whether there is something to flush.
+    is_dirty: bool,
     /// Counts by rule and by answer.
-    pub(super) counts: RequestCounts,
+    counts: RequestCounts,
     response_time: LocalHistogram,
     api_response_time: LocalHistogram,
     /// Keeps decisions, and passes them to subscriptions and the decision log.
@@ -60,6 +62,7 @@ impl Observers {
     /// Those of one more thread.
     pub(crate) fn new(pipeline: &Pipeline, keys: Option<KeyRecorder>) -> Self {
         Self {
+            is_dirty: false,
             counts: RequestCounts::default(),
             response_time: pipeline.metrics.requests.response_time.local(),
             api_response_time: pipeline.metrics.requests.api_response_time.local(),
@@ -74,6 +77,13 @@ impl Observers {
         self.keys.as_deref_mut()
     }
 
+    /// Counts a call that was received.
+    #[inline]
+    pub(super) fn received(&mut self, method: CallMethod) {
+        self.is_dirty = true;
+        self.counts.received(method);
+    }
+
     /// Whether a key of this plan has no text yet.
     pub(super) fn want_texts(&mut self, plan: &Plan<'_>) -> bool {
         let keys = self.keys.as_mut();
@@ -82,7 +92,11 @@ impl Observers {
 
     /// Adds what was counted to the metrics. Call it before answers leave, so that no client sees
     /// an answer that is not counted.
+    #[inline]
     pub(crate) fn flush(&mut self, metrics: &Metrics) {
+        if !std::mem::take(&mut self.is_dirty) {
+            return;
+        }
         self.counts.flush(&metrics.requests);
         self.response_time.flush();
         self.api_response_time.flush();
@@ -110,6 +124,7 @@ impl Pipeline {
         if api.is_some_and(|api| api.is_quiet) {
             return;
         }
+        observers.is_dirty = true;
         let is_left = matches!(ended.end, End::Left(_));
         if !is_left {
             let response_time = match api {

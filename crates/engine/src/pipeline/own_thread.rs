@@ -9,7 +9,7 @@ use tokio::runtime::{self, LocalOptions};
 
 use crate::ended::RequestError;
 use crate::pipeline::Pipeline;
-use crate::pipeline::api::{ApiAnswer, ApiError};
+use crate::pipeline::api::ApiError;
 use crate::pipeline::batcher::Batcher;
 use crate::pipeline::encode::EncodedResponse;
 use crate::pipeline::responder::Responder;
@@ -58,7 +58,7 @@ impl Responder for NoStream {
         match self {}
     }
 
-    fn respond_check(self, _: Result<ApiAnswer, ApiError>) {
+    fn respond_check(self, _: Result<&[u8], ApiError>) {
         match self {}
     }
 

@@ -14,6 +14,7 @@ use tollgate_limiter::{
 
 use crate::ended::{Matched, RequestError};
 use crate::pipeline::api_call::ApiCall;
+use crate::pipeline::encode_check::CheckBuffers;
 use crate::pipeline::live_verdict::{CandidateRequest, LiveVerdict};
 use crate::pipeline::observers::{Noted, Observers};
 use crate::pipeline::{Generation, Pipeline};
@@ -29,6 +30,8 @@ pub(crate) struct Scratch {
     pub(super) statuses: Vec<Status<'static>>,
     /// The encoded fields of a response that only some have.
     pub(super) extras: Vec<u8>,
+    /// The encoded answer to a check of the API.
+    pub(super) check: CheckBuffers,
     pub(crate) observers: Observers,
 }
 
@@ -102,6 +105,7 @@ impl Scratch {
             request: Request::default(),
             statuses: Vec::new(),
             extras: Vec::new(),
+            check: CheckBuffers::default(),
             observers,
         }
     }

@@ -40,7 +40,7 @@ pub(super) struct CallSize {
 }
 
 /// The answer to a check or a peek.
-pub(in crate::grpc) fn check_response(answer: ApiAnswer) -> proto::CheckResponse {
+fn check_response(answer: ApiAnswer) -> proto::CheckResponse {
     proto::CheckResponse {
         verdict: verdict(answer.verdict),
         remaining: answer.remaining,

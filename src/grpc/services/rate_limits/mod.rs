@@ -16,7 +16,7 @@ use tokio_stream::Empty;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status, Streaming};
 
-pub(in crate::grpc) use self::carry_out::{ApiCalls, check_response};
+pub(in crate::grpc) use self::carry_out::ApiCalls;
 use crate::grpc::layers::StreamingMethod;
 use crate::grpc::service::GrpcService;
 use crate::grpc::services::api_call::internal;

@@ -1,5 +1,6 @@
 //! The answer to a call, from the outcomes of its limits.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use tollgate_limiter::{
@@ -12,6 +13,7 @@ use super::bounds::give_way;
 use super::operations::cost_of;
 use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest, NoLimit};
 use crate::pipeline::api_call::{ApiStep, Decided};
+use crate::pipeline::encode_check::{CheckBuffers, DecidedCheck};
 
 /// Limits that are written before other tasks run.
 const LIMITS_PER_TURN: usize = 256;
@@ -25,13 +27,6 @@ pub(super) struct CallOutcomes<'a> {
     pub(super) rule_names: Option<&'a [Arc<str>]>,
     /// Whether no limit is enforced.
     pub(super) shadow: bool,
-}
-
-/// One check that was decided.
-struct DecidedCheck<'a> {
-    descriptor: usize,
-    planned: PlannedCheck<'a, 'a>,
-    outcome: Outcome,
 }
 
 // === impl ApiAnswer ===
@@ -96,12 +91,33 @@ impl CallOutcomes<'_> {
         self.finish(decided, &decided_checks, limits)
     }
 
-    /// The answer, written at once.
-    pub(super) fn answer_at_once(&self, decided: Decided) -> Result<ApiAnswer, ApiError> {
-        let decided_checks: Vec<_> = self.decided_checks().collect();
+    /// Encodes the answer to a check: what prost would write of [`CallOutcomes::answer`].
+    pub(super) fn encode_check(&self, decided: &Decided, into: &mut CheckBuffers) {
+        let tightest = self.tightest(self.decided_checks());
+        into.begin(decided, tightest);
         let names = self.rule_names.unwrap_or_default();
-        let limits = decided_checks.iter().map(|one| self.limit(one, names));
-        self.finish(decided, &decided_checks, limits.collect())
+        for one in self.decided_checks() {
+            let rule = match one.planned.origin {
+                LimitOrigin::Rule(rule) => names.get(rule.index),
+                LimitOrigin::Override => None,
+            };
+            into.limit(&one, rule.map_or("", |rule| &**rule), self.refuses(&one));
+        }
+        if tightest.is_none()
+            && let Some(why) = NoLimit::of(self.plan)
+        {
+            into.no_limit(why.word());
+        }
+    }
+
+    /// The limit that refused, or that has the fewest hits left.
+    fn tightest<'a>(
+        &self,
+        checks: impl Iterator<Item = impl Borrow<DecidedCheck<'a>>>,
+    ) -> Option<Outcome> {
+        checks
+            .min_by_key(|one| (!self.refuses(one.borrow()), one.borrow().outcome.remaining))
+            .map(|one| one.borrow().outcome)
     }
 
     fn finish(
@@ -127,10 +143,7 @@ impl CallOutcomes<'_> {
                     .to_owned(),
             ));
         }
-        let tightest = decided_checks
-            .iter()
-            .min_by_key(|one| (!self.refuses(one), one.outcome.remaining))
-            .map(|one| one.outcome);
+        let tightest = self.tightest(decided_checks.iter());
         Ok(ApiAnswer {
             verdict: decided.code,
             reservation,

@@ -15,15 +15,13 @@ use super::{ApiAnswer, ApiError, ApiRequest};
 use crate::ended::RequestError;
 use crate::pipeline::api_call::{ApiCall, ApiOutcomes, ApiStep, Decided, Rounds};
 use crate::pipeline::begin::purpose_of;
+use crate::pipeline::decode::SHORT_CALL_DESCRIPTORS_MAX;
 use crate::pipeline::headers::retry_after_us;
 use crate::pipeline::message::encode_request;
 use crate::pipeline::pending::{PendingRequest, Scratch, Stage};
 use crate::pipeline::threads::{Submission, TaskAnswer, TaskReply};
 use crate::pipeline::{Generation, Pipeline};
 use tollgate_store::{Deadline, Purpose};
-
-/// A call of more descriptors takes turns from the beginning.
-const SHORT_CALL_DESCRIPTORS_MAX: usize = 16;
 
 /// The most bytes of an answer beside its limits and its id.
 const ANSWER_BYTES: usize = 512;
@@ -196,10 +194,15 @@ impl Pipeline {
     ) -> Result<(), RequestError> {
         let step = api.step();
         let mut plan = pending.take_plan(&rules.rules);
-        let operations = Operations::new(step, request, &self.hash, &self.estimates);
-        let set = plan.replace_operations(operations.add_prices(), |at, check| {
-            operations.of(at, check)
-        });
+        // The message of such a check has planned what it takes.
+        let set = if step == ApiStep::Check && plan.only_takes() {
+            Ok(())
+        } else {
+            let operations = Operations::new(step, request, &self.hash, &self.estimates);
+            plan.replace_operations(operations.add_prices(), |at, check| {
+                operations.of(at, check)
+            })
+        };
         if matches!(step, ApiStep::Reserve { .. }) {
             plan.set_all_or_nothing(true);
         }
@@ -246,44 +249,48 @@ impl Pipeline {
         }))
     }
 
-    /// Ends a check of the API, for the stream that it came by. None if the caller has left.
+    /// Ends a check of the API, and hands the encoded answer to the stream that it came by, unless
+    /// the caller has left.
     pub(in crate::pipeline) fn end_check(
         &self,
         pending: &mut PendingRequest,
         scratch: &mut Scratch,
         now_us: u64,
         is_left: bool,
-    ) -> Option<Result<ApiAnswer, ApiError>> {
+        respond: impl FnOnce(Result<&[u8], ApiError>),
+    ) {
         let rules = match &pending.stage {
             Stage::Planned(rules) => Some(Rc::clone(rules)),
             Stage::Bound(..) | Stage::Failed(_) => None,
         };
-        // What is asked is in the plan.
-        let call = ApiRequest {
-            request: Request::default(),
-            step: ApiStep::Check,
-            deadline: Deadline::NEVER,
-            parent: None,
+        let decided = match self.end_decided(pending, scratch, now_us, is_left) {
+            Some(Ok(decided)) => decided,
+            Some(Err(error)) => return respond(Err(error.into())),
+            None => return,
         };
-        let decided = match self.end_decided(pending, scratch, now_us, is_left)? {
-            Ok(decided) => decided,
-            Err(error) => return Some(Err(error.into())),
-        };
-        let Some(rules) = rules else {
-            return Some(Ok(ApiAnswer::without_limits(&call, decided, None)));
-        };
-        let plan = pending.take_plan(&rules.rules);
-        let after = after_refunds(&plan, &pending.results.outcomes, decided.code);
-        let answer = CallOutcomes {
-            call: &call,
-            plan: &plan,
-            outcomes: after.as_deref().unwrap_or(&pending.results.outcomes),
-            rule_names: Some(&rules.names),
-            shadow: self.config.modes.shadow,
+        let into = &mut scratch.check;
+        if let Some(rules) = rules {
+            let plan = pending.take_plan(&rules.rules);
+            let after = after_refunds(&plan, &pending.results.outcomes, decided.code);
+            CallOutcomes {
+                // What is asked is in the plan.
+                call: &ApiRequest {
+                    request: Request::default(),
+                    step: ApiStep::Check,
+                    deadline: Deadline::NEVER,
+                    parent: None,
+                },
+                plan: &plan,
+                outcomes: after.as_deref().unwrap_or(&pending.results.outcomes),
+                rule_names: Some(&rules.names),
+                shadow: self.config.modes.shadow,
+            }
+            .encode_check(&decided, into);
+            pending.put_plan(plan);
+        } else {
+            into.begin(&decided, None);
         }
-        .answer_at_once(decided);
-        pending.put_plan(plan);
-        Some(answer)
+        respond(Ok(into.message()));
     }
 
     /// Ends a call of the API, and says what the decision says of it.
