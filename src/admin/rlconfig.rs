@@ -95,6 +95,9 @@ fn rlconfig_line(rule: &Rule) -> String {
                 (None, Some(key)) => say(format_args!(", holder_key: {key}")),
                 (None, None) => {}
             }
+            if !rule.leases {
+                say(format_args!(", lease: false"));
+            }
             if rule.cost != Cost::default() {
                 say(format_args!(", cost: {}", rule.cost));
             }

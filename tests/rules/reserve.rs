@@ -1,4 +1,4 @@
-//! The fields `reserve`, `cost` and `budget`: with every algorithm, with an id, and below overlays.
+//! The fields `reserve`, `lease`, `cost` and `budget`: with every algorithm, an id, and overlays.
 //!
 //! What it deliberately does not do: errors and results of each field (`cases/`), or what
 //! reservations do (`tests/service/walks/streams.txt`).
@@ -90,6 +90,28 @@ fn an_overlay_leaves_reservations_that_fit() {
         refused.starts_with("over.yaml: the rules reserve otherwise, so more may start at once\n"),
         "{refused}"
     );
+}
+
+#[test]
+fn an_overlay_may_end_leases_and_needs_permission_to_allow_them() {
+    for (limit, set, is_leased) in [
+        ("", "false", false),
+        (", lease: false", "false", false),
+        ("", "true", true),
+    ] {
+        let limit = format!("{{unit: day, requests_per_unit: 9{limit}}}");
+        let loaded = overlaid(&limit, &format!("lease: {set}")).unwrap();
+        assert_eq!(loaded.rules.rules()[0].leases, is_leased, "{limit} {set}");
+    }
+    let limit = "{unit: day, requests_per_unit: 9, lease: false}";
+    assert!(!overlaid(limit, "burst: ~").unwrap().rules.rules()[0].leases);
+    let refused = overlaid(limit, "lease: true").unwrap_err();
+    assert!(
+        refused.starts_with("over.yaml: callers could lease hits, which the limit excludes\n"),
+        "{refused}"
+    );
+    let loaded = overlaid(limit, "lease: true, may_raise: true").unwrap();
+    assert!(loaded.rules.rules()[0].leases);
 }
 
 #[test]

@@ -201,6 +201,9 @@ fn printed_rule(rule: &Rule) -> String {
     if let Some(reserve) = &rule.reserve {
         say("reserve", reserve);
     }
+    if !rule.leases {
+        say("lease", &rule.leases);
+    }
     if rule.cost != Cost::default() {
         say("cost", &format_args!("{}", rule.cost));
     }

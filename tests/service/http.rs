@@ -204,7 +204,7 @@ descriptors:
   - key: tokens
     rate_limit: { unit: day, requests_per_unit: 9, cost: 1.5, budget: b, reserve: { key: id, amount: p90, expires: 5m } }
   - key: api
-    rate_limit: { unit: day, requests_per_unit: 9, reserve: { amount: 4, on_expiry: release } }
+    rate_limit: { unit: day, requests_per_unit: 9, reserve: { amount: 4, on_expiry: release }, lease: false }
   - key: quota
     rate_limit: { unit: second, requests_per_unit: 9, algorithm: token_bucket, rlqs: true }
 ";
@@ -218,7 +218,7 @@ d.several: unit=SECOND requests_per_unit=9, FLAGS, algorithm: leaky_bucket, burs
 d.several: unit=UNKNOWN requests_per_unit=9, FLAGS, algorithm: concurrency, slot_seconds: 60, holder_key: id
 d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: true, quota_mode: false, unlimited: true
 d.tokens: unit=DAY requests_per_unit=9, FLAGS, algorithm: fixed_window, reserve: {key: id, amount: p90, floor: 1, ceiling: 9, per: rule, expires: 5m, on_expiry: charge}, cost: 1.5, budget: b
-d.api: unit=DAY requests_per_unit=9, FLAGS, algorithm: fixed_window, reserve: {amount: 4, expires: 1m, on_expiry: release}
+d.api: unit=DAY requests_per_unit=9, FLAGS, algorithm: fixed_window, reserve: {amount: 4, expires: 1m, on_expiry: release}, lease: false
 d.quota: unit=SECOND requests_per_unit=9, FLAGS, algorithm: token_bucket, rlqs: true
 ";
     let flags = "shadow_mode: false, quota_mode: false";

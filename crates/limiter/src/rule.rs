@@ -120,6 +120,8 @@ pub struct Rule {
     pub holder_key: Option<String>,
     /// Reservations of its buckets. Its key is the holder key, too.
     pub reserve: Option<Box<ReserveRule>>,
+    /// Whether callers may lease its hits.
+    pub leases: bool,
     /// The price of a hit.
     pub cost: Cost,
     /// The name of a budget that it shares with limits of the same parent entries.
@@ -269,6 +271,7 @@ impl Rule {
             allowance: Allowance::Unlimited,
             holder_key: None,
             reserve: None,
+            leases: true,
             cost: COST_ONE,
             budget: None,
             candidate: None,

@@ -203,6 +203,9 @@ fn limit_lines(
         let words = "as the last entry; without it a slot is anonymous";
         lines.push(format!("  holder_key: {key}, {words}"));
     }
+    if !rule.leases {
+        lines.push("  lease: false, so callers cannot lease hits (docs/leases.md)".to_owned());
+    }
     if rule.cost != Cost::default() {
         let words = "for each hit; what a request costs is rounded up";
         lines.push(format!("  cost: {} {words}", rule.cost));

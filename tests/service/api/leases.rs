@@ -25,6 +25,8 @@ descriptors:
   - key: quota
     quota_mode: true
     rate_limit: { unit: hour, requests_per_unit: 10 }
+  - key: direct
+    rate_limit: { unit: hour, requests_per_unit: 10, lease: false }
   - key: free
     rate_limit: { unlimited: true }
 ";
@@ -148,6 +150,7 @@ async fn limits_that_are_not_leased_say_why_and_nothing_is_taken() {
         ("log", "algorithm"),
         ("all", "algorithm"),
         ("llm", "reservation"),
+        ("direct", "lease_false"),
         ("shadow", "shadow"),
         ("quota", "quota_mode"),
         ("free", "unlimited"),
@@ -176,6 +179,22 @@ async fn limits_that_are_not_leased_say_why_and_nothing_is_taken() {
         lease(&shadow, json!({"hits": 5})).await["not_leased"],
         "shadow"
     );
+}
+
+#[tokio::test]
+async fn one_limit_that_is_not_leased_excludes_the_whole_call() {
+    let service = Service::start(RULES, &[]).await;
+    let mut both = user(json!({"hits": 5}));
+    let direct = json!({"entries": [{"key": "direct", "value": ""}]});
+    both["descriptors"].as_array_mut().unwrap().push(direct);
+    let (status, answer) = post(service.http, "lease", &both).await;
+    assert_eq!(status, 200, "{answer}");
+    has(
+        &answer,
+        json!({"not_leased": "lease_false", "granted": 0, "expires": "2s", "lease": null}),
+    );
+    assert_eq!(left(&service, "user", "ann").await, 1_000);
+    assert_eq!(left(&service, "direct", "").await, 10);
 }
 
 #[tokio::test]

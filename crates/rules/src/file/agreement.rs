@@ -104,6 +104,8 @@ pub(super) fn difference(one: &Rule, other: &Rule) -> Option<&'static str> {
         Some("segments, count_refused or charged")
     } else if one.reserve != other.reserve {
         Some("reserve")
+    } else if one.leases != other.leases {
+        Some("value of lease")
     } else if one.shadow_mode != other.shadow_mode || one.quota_mode != other.quota_mode {
         Some("shadow_mode or quota_mode")
     } else {

@@ -36,6 +36,7 @@ pub(crate) static LIMIT: Mapping = Mapping {
         HOLDER_KEY,
         SLOT_SECONDS,
         RESERVE_OF_LIMIT,
+        LEASE,
         COST,
         BUDGET,
         RLQS,
@@ -290,6 +291,12 @@ pub(super) const RESERVE_OF_LIMIT: Field = tollgate(
     "reserve",
     Kind::Mapping(&RESERVE),
     "Requests take an estimate before, and settle the true amount after.",
+);
+
+pub(super) const LEASE: Field = tollgate(
+    "lease",
+    Kind::Boolean,
+    "Whether callers may lease hits of the limit. Default: true.",
 );
 
 /// The reservations of a limit.

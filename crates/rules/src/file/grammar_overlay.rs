@@ -3,7 +3,7 @@
 use crate::file::grammar::{ALL_OR_NOTHING, ON_STORE_FAILURE, OVER_LIMIT, OVER_LIMIT_OF_LEVEL};
 use crate::file::grammar_field::tollgate;
 use crate::file::grammar_limit::{
-    ALGORITHM, BURST, CANDIDATE, CANDIDATE_OF_LIMIT, CHARGED, COUNT_REFUSED, NAME,
+    ALGORITHM, BURST, CANDIDATE, CANDIDATE_OF_LIMIT, CHARGED, COUNT_REFUSED, LEASE, NAME,
     REQUESTS_PER_UNIT, RESERVE, RESERVE_OF_LIMIT, SEGMENTS, SHADOW_MODE,
 };
 use crate::file::{Kind, Mapping};
@@ -49,6 +49,7 @@ pub(crate) static ENTRY: Mapping = Mapping {
         NAME,
         CANDIDATE_OF_LIMIT,
         RESERVE_OF_LIMIT,
+        LEASE,
         tollgate(
             "may_raise",
             Kind::Boolean,

@@ -352,11 +352,13 @@ impl Pipeline {
         }
         plan.planned_checks().find_map(|planned| {
             let origin = planned.origin;
-            let reserves = match origin {
-                LimitOrigin::Rule(rule) => rule.reserve.is_some(),
-                LimitOrigin::Override => false,
+            let (leases, reserves) = match origin {
+                LimitOrigin::Rule(rule) => (rule.leases, rule.reserve.is_some()),
+                LimitOrigin::Override => (true, false),
             };
-            if origin.shadow_mode() {
+            if !leases {
+                Some(NotLeased::LeaseFalse)
+            } else if origin.shadow_mode() {
                 Some(NotLeased::Shadow)
             } else if origin.quota_mode() {
                 Some(NotLeased::QuotaMode)

@@ -119,6 +119,8 @@ pub enum LeaseAnswer {
 pub enum NotLeased {
     /// The promise of a limit depends on when each hit comes, or on each hit that is refused.
     Algorithm,
+    /// The rule of a limit says `lease: false`.
+    LeaseFalse,
     /// A limit counts as a quota, which refuses only when all quotas do.
     QuotaMode,
     /// The rule of a limit has reservations.
@@ -245,6 +247,7 @@ impl NotLeased {
     pub fn word(self) -> &'static str {
         match self {
             Self::Algorithm => "algorithm",
+            Self::LeaseFalse => "lease_false",
             Self::QuotaMode => "quota_mode",
             Self::Reservation => "reservation",
             Self::Shadow => "shadow",

@@ -28,7 +28,14 @@ const LIMIT_FIELDS: [&str; 6] = [
 ];
 
 /// The fields that belong to a limit and do not change how it counts.
-const RULE_FIELDS: [&str; 5] = ["over_limit", "shadow_mode", "name", "candidate", "reserve"];
+const RULE_FIELDS: [&str; 6] = [
+    "over_limit",
+    "shadow_mode",
+    "name",
+    "candidate",
+    "reserve",
+    "lease",
+];
 
 /// The fields that belong to a domain.
 const DOMAIN_FIELDS: [&str; 2] = ["all_or_nothing", "on_store_failure"];
@@ -45,6 +52,7 @@ pub(in crate::file) struct Entry<'n> {
     pub(super) name: Option<&'n str>,
     pub(super) candidate: Option<Box<Candidate>>,
     pub(super) reserve: Option<Box<ReserveRule>>,
+    pub(super) leases: Option<bool>,
     pub(super) all_or_nothing: Option<bool>,
     pub(super) on_store_failure: Option<OnUndecided>,
     /// It has no error.
@@ -164,6 +172,7 @@ pub(super) fn entry<'n>(reader: &mut Reader<'_>, item: Item<'n>) -> Option<Entry
         name,
         candidate: candidate(reader, &fields),
         reserve: reserve(reader, &fields, None).map(Box::new),
+        leases: reader.optional_boolean(&fields, "lease"),
         all_or_nothing: reader.optional_boolean(&fields, "all_or_nothing"),
         on_store_failure: on_store_failure(reader, &fields),
         is_valid: reader.error_count() == before,

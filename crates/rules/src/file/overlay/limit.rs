@@ -29,6 +29,9 @@ pub(super) fn overlaid(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &Rule) 
     if overlaid.reserve != rule.reserve || overlaid.allowance != rule.allowance {
         fit_reserve(reader, entry, &mut overlaid)?;
     }
+    if let Some(leases) = entry.leases {
+        overlaid.leases = leases;
+    }
     if let Some(shadow_mode) = entry.shadow_mode {
         overlaid.shadow_mode = shadow_mode;
     }

@@ -43,6 +43,10 @@ pub(super) fn raises_of_rule(
         let message = "the rules reserve otherwise, so more may start at once".to_owned();
         raises.push(("reserve", message));
     }
+    if after.leases && !before.leases {
+        let message = "callers could lease hits, which the limit excludes".to_owned();
+        raises.push(("lease", message));
+    }
     let named = (Arc::clone(&after.domain), after.name.clone());
     if after.name != before.name && replaced.contains(&named) {
         let message = format!(

@@ -21,10 +21,11 @@ use tollgate_limiter::{
 };
 
 /// Fields without effect beside `unlimited`, as are the choices of an algorithm.
-const WITHOUT_EFFECT_IN_UNLIMITED: [&str; 6] = [
+const WITHOUT_EFFECT_IN_UNLIMITED: [&str; 7] = [
     "unit_multiplier",
     "algorithm",
     "reserve",
+    "lease",
     "cost",
     "budget",
     "rlqs",

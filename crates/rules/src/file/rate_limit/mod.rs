@@ -26,13 +26,14 @@ const LIMITS_MAX: usize = 16;
 const RLQS_ALGORITHM: &str = "token_bucket";
 
 /// Fields of a limit with `rlqs` that no proxy can obey.
-const WITHOUT_EFFECT_IN_RLQS: [&str; 10] = [
+const WITHOUT_EFFECT_IN_RLQS: [&str; 11] = [
     "burst",
     "refill",
     "calendar",
     "count_refused",
     "charged",
     "reserve",
+    "lease",
     "cost",
     "budget",
     "replaces",
@@ -197,6 +198,7 @@ fn rate_limit(
     let reader = &mut loader.reader;
     rule.candidate = candidate(reader, fields);
     payment(reader, fields, allowance.as_ref(), &mut rule);
+    rule.leases = reader.optional_boolean(fields, "lease").unwrap_or(true);
     rule.rlqs = rlqs(reader, fields, allowance.as_ref());
     if rule.budget.is_some() {
         let at = loader.limit_field(fields.span_of("budget"));
