@@ -1,5 +1,6 @@
-//! Encodes the answer to a check as a `CheckResponse`, without allocation: plain checks are the
-//! clients' common call, and are decided in the batch of their connection.
+//! Encodes the answer to a check as a `CheckResponse`, into buffers that a thread uses again.
+//!
+//! Why: plain checks are the clients' common call, and prost allocates three strings a limit.
 //!
 //! What it deliberately does not do: choose the content (`api/answer`), encode other calls, whose
 //! tasks use prost.
