@@ -142,7 +142,7 @@ pub fn id_of(call: &Call) -> &str {
     match call {
         Call::Check(_) | Call::Peek(_) => "",
         Call::Lease(call) => &call.lease,
-        Call::Return(call) => &call.lease,
+        Call::GiveBack(call) => &call.lease,
         Call::Reserve(call) => &call.reservation,
         Call::Extend(call) => &call.reservation,
         Call::Commit(call) => &call.reservation,
@@ -159,7 +159,7 @@ pub fn descriptors_of(call: &Call) -> &[proto::Descriptor] {
         Call::Commit(call) => &call.descriptors,
         Call::Release(call) => &call.descriptors,
         Call::Lease(call) => &call.descriptors,
-        Call::Return(call) => &call.descriptors,
+        Call::GiveBack(call) => &call.descriptors,
     }
 }
 
@@ -230,7 +230,7 @@ pub fn read(call: &Call) -> Result<(Request<'_>, ApiOperation<'_>), InvalidField
             };
             Ok((request, ApiOperation::Lease(lease)))
         }
-        Call::Return(call) => {
+        Call::GiveBack(call) => {
             let request = leased(&call.domain, &call.descriptors)?;
             if id.is_empty() {
                 return Err(Fault::NoLease.at("lease"));

@@ -181,7 +181,7 @@ impl OneAnswer {
         };
         match call {
             Call::Lease(_) => Self::Lease(checked.of_lease(answer.lease)),
-            Call::Return(_) => Self::Return(ReturnAnswer {
+            Call::GiveBack(_) => Self::Return(ReturnAnswer {
                 returned: match answer.lease {
                     Some(LeaseAnswer::Returned(hits)) => hits,
                     _ => 0,

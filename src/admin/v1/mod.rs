@@ -148,11 +148,11 @@ fn endpoint(calls: &MessageDescriptor, name: &str) -> Result<Endpoint, CallFailu
         return Ok(Endpoint::Batch);
     }
     let mut fields = call_fields(calls);
-    if let Some(field) = fields.find(|field| field.name() == name) {
+    if let Some(field) = fields.find(|field| field.json_name() == name) {
         return Ok(Endpoint::One(field));
     }
     let fields: Vec<_> = call_fields(calls).collect();
-    let mut names: Vec<_> = fields.iter().map(FieldDescriptor::name).collect();
+    let mut names: Vec<_> = fields.iter().map(FieldDescriptor::json_name).collect();
     names.push(BATCH);
     let why = match nearest(name, names.iter().copied()) {
         Some(near) => format!("there is no such path; did you mean /v1/{near}?"),
@@ -161,7 +161,8 @@ fn endpoint(calls: &MessageDescriptor, name: &str) -> Result<Endpoint, CallFailu
     Err(CallFailure::new(ErrorCode::Unimplemented, why))
 }
 
-/// The calls that a `Call` can be.
+/// The calls that a `Call` can be. Their names in JSON are those of the paths: `return`, which is
+/// `give_back` in protobuf.
 fn call_fields(calls: &MessageDescriptor) -> impl Iterator<Item = FieldDescriptor> {
     let fields = calls.fields();
     fields.filter(|field| field.containing_oneof().is_some())
@@ -379,7 +380,7 @@ impl Endpoints {
             let (tag, answered) = match tagged_call(self.json.transcoder.calls(), call, &path) {
                 Err(why) => (0, Err(CallFailure::invalid(why))),
                 Ok((tag, field, call)) => {
-                    let path = format!("{path}.{}", field.name());
+                    let path = format!("{path}.{}", field.json_name());
                     (tag, self.call(&field, call, &path, parent, left).await)
                 }
             };
@@ -439,13 +440,13 @@ fn tagged_call<'v>(
     path: &str,
 ) -> Result<(u64, FieldDescriptor, &'v Value), String> {
     let fields: Vec<_> = calls.fields().collect();
-    let known: Vec<_> = fields.iter().map(FieldDescriptor::name).collect();
+    let known: Vec<_> = fields.iter().map(FieldDescriptor::json_name).collect();
     let object = body::object(call, path, &known)?;
     let tag = body::get(object, "tag");
     let tag = tag.map(|tag| body::number(tag, &format!("{path}.tag"), u64::MAX));
     let tag = tag.transpose()?.unwrap_or_default();
     let mut sent =
-        call_fields(calls).filter_map(|field| Some((body::get(object, field.name())?, field)));
+        call_fields(calls).filter_map(|field| Some((body::get(object, field.json_name())?, field)));
     if let (Some((call, field)), None) = (sent.next(), sent.next()) {
         return Ok((tag, field, call));
     }

@@ -271,7 +271,7 @@ pub mod call {
         #[prost(message, tag = "8")]
         Lease(super::LeaseRequest),
         #[prost(message, tag = "9")]
-        Return(super::ReturnRequest),
+        GiveBack(super::ReturnRequest),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -297,7 +297,7 @@ pub mod answer {
         #[prost(message, tag = "6")]
         Lease(super::LeaseResponse),
         #[prost(message, tag = "7")]
-        Return(super::ReturnResponse),
+        GiveBack(super::ReturnResponse),
     }
 }
 /// Why a call failed: the fields of google.rpc.Status.

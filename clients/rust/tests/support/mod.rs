@@ -287,7 +287,7 @@ fn stream_answer(
         Asked::Extend(message) => ("Extend", message.encode_to_vec()),
         Asked::Commit(message) => ("Commit", message.encode_to_vec()),
         Asked::Release(message) => ("Release", message.encode_to_vec()),
-        Asked::Lease(_) | Asked::Return(_) => panic!("no vector leases"),
+        Asked::Lease(_) | Asked::GiveBack(_) => panic!("no vector leases"),
     };
     let received = Received {
         method: method.to_owned(),

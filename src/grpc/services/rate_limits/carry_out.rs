@@ -94,7 +94,7 @@ fn answer(call: Call, mut answer: ApiAnswer) -> Answer {
         Call::Commit(call) => settle(call.reservation, true, checked),
         Call::Release(call) => settle(call.reservation, true, checked),
         Call::Lease(_) => Answer::Lease(lease_response(checked, lease)),
-        Call::Return(_) => Answer::Return(proto::ReturnResponse {
+        Call::GiveBack(_) => Answer::GiveBack(proto::ReturnResponse {
             returned: match lease {
                 Some(LeaseAnswer::Returned(hits)) => hits,
                 _ => 0,

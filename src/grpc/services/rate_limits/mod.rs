@@ -126,7 +126,7 @@ impl RateLimits for ApiCalls {
         &self,
         request: Request<proto::ReturnRequest>,
     ) -> Result<Response<proto::ReturnResponse>, Status> {
-        alone!(self, request, Return, Return)
+        alone!(self, request, GiveBack, GiveBack)
     }
 
     async fn batch(

@@ -1351,7 +1351,7 @@ type Call struct {
 	//	*Call_Commit
 	//	*Call_Release
 	//	*Call_Lease
-	//	*Call_Return
+	//	*Call_GiveBack
 	Call          isCall_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1464,10 +1464,10 @@ func (x *Call) GetLease() *LeaseRequest {
 	return nil
 }
 
-func (x *Call) GetReturn() *ReturnRequest {
+func (x *Call) GetGiveBack() *ReturnRequest {
 	if x != nil {
-		if x, ok := x.Call.(*Call_Return); ok {
-			return x.Return
+		if x, ok := x.Call.(*Call_GiveBack); ok {
+			return x.GiveBack
 		}
 	}
 	return nil
@@ -1505,8 +1505,8 @@ type Call_Lease struct {
 	Lease *LeaseRequest `protobuf:"bytes,8,opt,name=lease,proto3,oneof"`
 }
 
-type Call_Return struct {
-	Return *ReturnRequest `protobuf:"bytes,9,opt,name=return,proto3,oneof"`
+type Call_GiveBack struct {
+	GiveBack *ReturnRequest `protobuf:"bytes,9,opt,name=give_back,json=return,proto3,oneof"`
 }
 
 func (*Call_Check) isCall_Call() {}
@@ -1523,7 +1523,7 @@ func (*Call_Release) isCall_Call() {}
 
 func (*Call_Lease) isCall_Call() {}
 
-func (*Call_Return) isCall_Call() {}
+func (*Call_GiveBack) isCall_Call() {}
 
 type Answer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1535,7 +1535,7 @@ type Answer struct {
 	//	*Answer_Settle
 	//	*Answer_Failure
 	//	*Answer_Lease
-	//	*Answer_Return
+	//	*Answer_GiveBack
 	Answer        isAnswer_Answer `protobuf_oneof:"answer"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1630,10 +1630,10 @@ func (x *Answer) GetLease() *LeaseResponse {
 	return nil
 }
 
-func (x *Answer) GetReturn() *ReturnResponse {
+func (x *Answer) GetGiveBack() *ReturnResponse {
 	if x != nil {
-		if x, ok := x.Answer.(*Answer_Return); ok {
-			return x.Return
+		if x, ok := x.Answer.(*Answer_GiveBack); ok {
+			return x.GiveBack
 		}
 	}
 	return nil
@@ -1664,8 +1664,8 @@ type Answer_Lease struct {
 	Lease *LeaseResponse `protobuf:"bytes,6,opt,name=lease,proto3,oneof"`
 }
 
-type Answer_Return struct {
-	Return *ReturnResponse `protobuf:"bytes,7,opt,name=return,proto3,oneof"`
+type Answer_GiveBack struct {
+	GiveBack *ReturnResponse `protobuf:"bytes,7,opt,name=give_back,json=return,proto3,oneof"`
 }
 
 func (*Answer_Check) isAnswer_Answer() {}
@@ -1678,7 +1678,7 @@ func (*Answer_Failure) isAnswer_Answer() {}
 
 func (*Answer_Lease) isAnswer_Answer() {}
 
-func (*Answer_Return) isAnswer_Answer() {}
+func (*Answer_GiveBack) isAnswer_Answer() {}
 
 // Why a call failed: the fields of google.rpc.Status.
 type Failure struct {
@@ -1956,7 +1956,7 @@ const file_proto_tollgate_v1_rate_limits_proto_rawDesc = "" +
 	"\n" +
 	"_remaining\",\n" +
 	"\x0eReturnResponse\x12\x1a\n" +
-	"\breturned\x18\x01 \x01(\x04R\breturned\"\xcb\x03\n" +
+	"\breturned\x18\x01 \x01(\x04R\breturned\"\xce\x03\n" +
 	"\x04Call\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x121\n" +
 	"\x05check\x18\x02 \x01(\v2\x19.tollgate.v1.CheckRequestH\x00R\x05check\x12/\n" +
@@ -1965,17 +1965,17 @@ const file_proto_tollgate_v1_rate_limits_proto_rawDesc = "" +
 	"\x06extend\x18\x05 \x01(\v2\x1a.tollgate.v1.ExtendRequestH\x00R\x06extend\x124\n" +
 	"\x06commit\x18\x06 \x01(\v2\x1a.tollgate.v1.CommitRequestH\x00R\x06commit\x127\n" +
 	"\arelease\x18\a \x01(\v2\x1b.tollgate.v1.ReleaseRequestH\x00R\arelease\x121\n" +
-	"\x05lease\x18\b \x01(\v2\x19.tollgate.v1.LeaseRequestH\x00R\x05lease\x124\n" +
-	"\x06return\x18\t \x01(\v2\x1a.tollgate.v1.ReturnRequestH\x00R\x06returnB\x06\n" +
-	"\x04call\"\xe6\x02\n" +
+	"\x05lease\x18\b \x01(\v2\x19.tollgate.v1.LeaseRequestH\x00R\x05lease\x127\n" +
+	"\tgive_back\x18\t \x01(\v2\x1a.tollgate.v1.ReturnRequestH\x00R\x06returnB\x06\n" +
+	"\x04call\"\xe9\x02\n" +
 	"\x06Answer\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\x04R\x03tag\x122\n" +
 	"\x05check\x18\x02 \x01(\v2\x1a.tollgate.v1.CheckResponseH\x00R\x05check\x128\n" +
 	"\areserve\x18\x03 \x01(\v2\x1c.tollgate.v1.ReserveResponseH\x00R\areserve\x125\n" +
 	"\x06settle\x18\x04 \x01(\v2\x1b.tollgate.v1.SettleResponseH\x00R\x06settle\x120\n" +
 	"\afailure\x18\x05 \x01(\v2\x14.tollgate.v1.FailureH\x00R\afailure\x122\n" +
-	"\x05lease\x18\x06 \x01(\v2\x1a.tollgate.v1.LeaseResponseH\x00R\x05lease\x125\n" +
-	"\x06return\x18\a \x01(\v2\x1b.tollgate.v1.ReturnResponseH\x00R\x06returnB\b\n" +
+	"\x05lease\x18\x06 \x01(\v2\x1a.tollgate.v1.LeaseResponseH\x00R\x05lease\x128\n" +
+	"\tgive_back\x18\a \x01(\v2\x1b.tollgate.v1.ReturnResponseH\x00R\x06returnB\b\n" +
 	"\x06answer\"g\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
@@ -2086,13 +2086,13 @@ var file_proto_tollgate_v1_rate_limits_proto_depIdxs = []int32{
 	7,  // 35: tollgate.v1.Call.commit:type_name -> tollgate.v1.CommitRequest
 	8,  // 36: tollgate.v1.Call.release:type_name -> tollgate.v1.ReleaseRequest
 	9,  // 37: tollgate.v1.Call.lease:type_name -> tollgate.v1.LeaseRequest
-	10, // 38: tollgate.v1.Call.return:type_name -> tollgate.v1.ReturnRequest
+	10, // 38: tollgate.v1.Call.give_back:type_name -> tollgate.v1.ReturnRequest
 	12, // 39: tollgate.v1.Answer.check:type_name -> tollgate.v1.CheckResponse
 	13, // 40: tollgate.v1.Answer.reserve:type_name -> tollgate.v1.ReserveResponse
 	14, // 41: tollgate.v1.Answer.settle:type_name -> tollgate.v1.SettleResponse
 	19, // 42: tollgate.v1.Answer.failure:type_name -> tollgate.v1.Failure
 	15, // 43: tollgate.v1.Answer.lease:type_name -> tollgate.v1.LeaseResponse
-	16, // 44: tollgate.v1.Answer.return:type_name -> tollgate.v1.ReturnResponse
+	16, // 44: tollgate.v1.Answer.give_back:type_name -> tollgate.v1.ReturnResponse
 	23, // 45: tollgate.v1.Failure.details:type_name -> google.protobuf.Any
 	17, // 46: tollgate.v1.BatchRequest.calls:type_name -> tollgate.v1.Call
 	18, // 47: tollgate.v1.BatchResponse.answers:type_name -> tollgate.v1.Answer
@@ -2146,7 +2146,7 @@ func file_proto_tollgate_v1_rate_limits_proto_init() {
 		(*Call_Commit)(nil),
 		(*Call_Release)(nil),
 		(*Call_Lease)(nil),
-		(*Call_Return)(nil),
+		(*Call_GiveBack)(nil),
 	}
 	file_proto_tollgate_v1_rate_limits_proto_msgTypes[16].OneofWrappers = []any{
 		(*Answer_Check)(nil),
@@ -2154,7 +2154,7 @@ func file_proto_tollgate_v1_rate_limits_proto_init() {
 		(*Answer_Settle)(nil),
 		(*Answer_Failure)(nil),
 		(*Answer_Lease)(nil),
-		(*Answer_Return)(nil),
+		(*Answer_GiveBack)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

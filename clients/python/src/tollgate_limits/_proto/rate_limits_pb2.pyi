@@ -246,7 +246,7 @@ class ReturnResponse(_message.Message):
     def __init__(self, returned: _Optional[int] = ...) -> None: ...
 
 class Call(_message.Message):
-    __slots__ = ("tag", "check", "peek", "reserve", "extend", "commit", "release", "lease")
+    __slots__ = ("tag", "check", "peek", "reserve", "extend", "commit", "release", "lease", "give_back")
     TAG_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
     PEEK_FIELD_NUMBER: _ClassVar[int]
@@ -255,7 +255,7 @@ class Call(_message.Message):
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
-    RETURN_FIELD_NUMBER: _ClassVar[int]
+    GIVE_BACK_FIELD_NUMBER: _ClassVar[int]
     tag: int
     check: CheckRequest
     peek: CheckRequest
@@ -264,24 +264,26 @@ class Call(_message.Message):
     commit: CommitRequest
     release: ReleaseRequest
     lease: LeaseRequest
-    def __init__(self, tag: _Optional[int] = ..., check: _Optional[_Union[CheckRequest, _Mapping]] = ..., peek: _Optional[_Union[CheckRequest, _Mapping]] = ..., reserve: _Optional[_Union[ReserveRequest, _Mapping]] = ..., extend: _Optional[_Union[ExtendRequest, _Mapping]] = ..., commit: _Optional[_Union[CommitRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., lease: _Optional[_Union[LeaseRequest, _Mapping]] = ..., **kwargs) -> None: ...
+    give_back: ReturnRequest
+    def __init__(self, tag: _Optional[int] = ..., check: _Optional[_Union[CheckRequest, _Mapping]] = ..., peek: _Optional[_Union[CheckRequest, _Mapping]] = ..., reserve: _Optional[_Union[ReserveRequest, _Mapping]] = ..., extend: _Optional[_Union[ExtendRequest, _Mapping]] = ..., commit: _Optional[_Union[CommitRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., lease: _Optional[_Union[LeaseRequest, _Mapping]] = ..., give_back: _Optional[_Union[ReturnRequest, _Mapping]] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("tag", "check", "reserve", "settle", "failure", "lease")
+    __slots__ = ("tag", "check", "reserve", "settle", "failure", "lease", "give_back")
     TAG_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
     SETTLE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
-    RETURN_FIELD_NUMBER: _ClassVar[int]
+    GIVE_BACK_FIELD_NUMBER: _ClassVar[int]
     tag: int
     check: CheckResponse
     reserve: ReserveResponse
     settle: SettleResponse
     failure: Failure
     lease: LeaseResponse
-    def __init__(self, tag: _Optional[int] = ..., check: _Optional[_Union[CheckResponse, _Mapping]] = ..., reserve: _Optional[_Union[ReserveResponse, _Mapping]] = ..., settle: _Optional[_Union[SettleResponse, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., lease: _Optional[_Union[LeaseResponse, _Mapping]] = ..., **kwargs) -> None: ...
+    give_back: ReturnResponse
+    def __init__(self, tag: _Optional[int] = ..., check: _Optional[_Union[CheckResponse, _Mapping]] = ..., reserve: _Optional[_Union[ReserveResponse, _Mapping]] = ..., settle: _Optional[_Union[SettleResponse, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., lease: _Optional[_Union[LeaseResponse, _Mapping]] = ..., give_back: _Optional[_Union[ReturnResponse, _Mapping]] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("code", "message", "details")

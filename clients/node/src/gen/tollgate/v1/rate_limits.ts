@@ -223,7 +223,7 @@ export interface Call {
     | { $case: "commit"; commit: CommitRequest }
     | { $case: "release"; release: ReleaseRequest }
     | { $case: "lease"; lease: LeaseRequest }
-    | { $case: "return"; return: ReturnRequest }
+    | { $case: "giveBack"; giveBack: ReturnRequest }
     | undefined;
 }
 
@@ -237,7 +237,7 @@ export interface Answer {
     /** A call that failed. The others go on. */
     { $case: "failure"; failure: Failure }
     | { $case: "lease"; lease: LeaseResponse }
-    | { $case: "return"; return: ReturnResponse }
+    | { $case: "giveBack"; giveBack: ReturnResponse }
     | undefined;
 }
 
@@ -1775,8 +1775,8 @@ export const Call: MessageFns<Call> = {
       case "lease":
         LeaseRequest.encode(message.call.lease, writer.uint32(66).fork()).join();
         break;
-      case "return":
-        ReturnRequest.encode(message.call.return, writer.uint32(74).fork()).join();
+      case "giveBack":
+        ReturnRequest.encode(message.call.giveBack, writer.uint32(74).fork()).join();
         break;
     }
     return writer;
@@ -1864,7 +1864,7 @@ export const Call: MessageFns<Call> = {
               break;
             }
 
-            message.call = { $case: "return", return: ReturnRequest.decode(reader, reader.uint32()) };
+            message.call = { $case: "giveBack", giveBack: ReturnRequest.decode(reader, reader.uint32()) };
             continue;
           }
         }
@@ -1908,8 +1908,8 @@ export const Answer: MessageFns<Answer> = {
       case "lease":
         LeaseResponse.encode(message.answer.lease, writer.uint32(50).fork()).join();
         break;
-      case "return":
-        ReturnResponse.encode(message.answer.return, writer.uint32(58).fork()).join();
+      case "giveBack":
+        ReturnResponse.encode(message.answer.giveBack, writer.uint32(58).fork()).join();
         break;
     }
     return writer;
@@ -1981,7 +1981,7 @@ export const Answer: MessageFns<Answer> = {
               break;
             }
 
-            message.answer = { $case: "return", return: ReturnResponse.decode(reader, reader.uint32()) };
+            message.answer = { $case: "giveBack", giveBack: ReturnResponse.decode(reader, reader.uint32()) };
             continue;
           }
         }
