@@ -10,12 +10,8 @@ func TestDenialCacheKeepsItsBound(t *testing.T) {
 	const bound = 10_000
 	cache := newDenialCache(bound, func() time.Duration { return 0 })
 	for i := range 100_000 {
-		descriptors := []Descriptor{NewDescriptor("user", fmt.Sprint(i))}
-		key, hits, ok := cache.key("unit", descriptors, nil)
-		if !ok {
-			t.Fatal("the check cannot be remembered")
-		}
-		cache.remember(key, hits, Decision{Source: SourceServer})
+		request := &CheckRequest{Descriptors: []Descriptor{NewDescriptor("user", fmt.Sprint(i))}}
+		cache.remember(checkKey(nil, "unit", request.Descriptors), request, Decision{Source: SourceServer})
 		if cache.denials.len() > bound || cache.denials.order.Len() > bound {
 			t.Fatalf("%d entries after %d refusals", cache.denials.len(), i+1)
 		}
@@ -32,6 +28,18 @@ func TestLocalBucketsKeepTheirBound(t *testing.T) {
 	}
 	if buckets.buckets.len() != maxLocalBuckets {
 		t.Errorf("%d buckets, want %d", buckets.buckets.len(), maxLocalBuckets)
+	}
+}
+
+func TestLeasesKeepTheirBound(t *testing.T) {
+	leases := newLeaseTable(&Client{options: defaultOptions()})
+	leases.schedule = nil
+	for i := range 2 * maxLeaseKeys {
+		descriptors := []Descriptor{NewDescriptor("user", fmt.Sprint(i))}
+		_, _, _ = leases.decide(t.Context(), checkKey(nil, "unit", descriptors), "unit", descriptors, 1)
+	}
+	if len(leases.entries) != maxLeaseKeys {
+		t.Errorf("%d keys, want %d", len(leases.entries), maxLeaseKeys)
 	}
 }
 

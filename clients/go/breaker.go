@@ -54,6 +54,13 @@ func (b *breaker) acquire() (permit, bool) {
 	return permit{period: b.period, probe: true}, true
 }
 
+// isClosed returns whether every call may be made.
+func (b *breaker) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.open
+}
+
 // end records how the call of a permit ended. The failure is that of outcomeFailed.
 func (b *breaker) end(p permit, result outcome, failure *CallError) {
 	b.mu.Lock()

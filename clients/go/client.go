@@ -19,6 +19,7 @@ type Client struct {
 	stream    *checkStream
 	breaker   breaker
 	denials   *denialCache
+	leases    *leaseTable
 	local     *localBuckets
 	telemetry *telemetry
 	failures  *failureLog
@@ -56,16 +57,19 @@ func New(domain string, opts ...Option) (*Client, error) {
 		telemetry: telemetry,
 		failures:  newFailureLog(&o),
 	}
+	client.leases = newLeaseTable(client)
 	if o.batching {
 		client.stream = newCheckStream(conn)
 	}
 	return client, nil
 }
 
-// Close closes the connections. Calls in flight fail with [ErrClosed]. Closing twice is fine.
+// Close gives back leased hits, within the deadline of a call, and closes the connections. Calls in
+// flight fail with [ErrClosed]. Closing twice is fine.
 func (c *Client) Close() error {
 	c.closeOnce.Do(func() {
 		c.closed.Store(true)
+		c.leases.close()
 		if c.stream != nil {
 			c.stream.close()
 		}
@@ -89,7 +93,7 @@ func (c *Client) Check(ctx context.Context, request CheckRequest) (Decision, err
 		return Decision{}, err
 	}
 	ctx, span := c.telemetry.start(ctx, "check", domain)
-	decision, err := c.check(ctx, domain, request)
+	decision, err := c.check(ctx, started.Add(c.options.deadline), domain, request)
 	if err != nil {
 		span.fail(err)
 		return Decision{}, err
@@ -100,15 +104,34 @@ func (c *Client) Check(ctx context.Context, request CheckRequest) (Decision, err
 	return decision, nil
 }
 
-func (c *Client) check(ctx context.Context, domain string, request CheckRequest) (Decision, error) {
-	key, hits, cacheable := c.denials.key(domain, request.Descriptors, request.Hits)
-	if cacheable {
-		if decision, ok := c.denials.find(key, hits); ok {
+func (c *Client) check(
+	ctx context.Context, deadline time.Time, domain string, request CheckRequest,
+) (Decision, error) {
+	var buffer [keyBuffer]byte
+	key := checkKey(buffer[:0], domain, request.Descriptors)
+	hits, leased := c.leases.hitsOf(&request)
+	if decision, ok := c.denials.find(key, &request); ok {
+		if leased {
+			c.leases.refuse(key, hits)
+		}
+		return decision, nil
+	}
+	if leased && key != nil {
+		decision, failure, err := c.leases.decide(ctx, key, domain, request.Descriptors, hits)
+		switch {
+		case err != nil:
+			return Decision{}, err
+		case failure != nil:
+			return c.decideOnError(ctx, domain, request.Descriptors, request.Hits, failure), nil
+		case decision.Source == SourceServer:
+			c.denials.remember(key, &request, decision)
+			return decision, nil
+		case decision.Source == SourceLease:
 			return decision, nil
 		}
 	}
 	var decision Decision
-	failure, err := c.guarded(ctx, "check", func(ctx context.Context) (err error) {
+	failure, err := c.guarded(ctx, deadline, "check", func(ctx context.Context) (err error) {
 		if request.DryRun {
 			decision, err = c.sendPeek(ctx, domain, request)
 		} else {
@@ -122,8 +145,8 @@ func (c *Client) check(ctx context.Context, domain string, request CheckRequest)
 	if failure != nil {
 		return c.decideOnError(ctx, domain, request.Descriptors, request.Hits, failure), nil
 	}
-	if cacheable && !decision.Allowed {
-		c.denials.remember(key, hits, decision)
+	if !decision.Allowed {
+		c.denials.remember(key, &request, decision)
 	}
 	return decision, c.validateDomain(domain, &decision)
 }
@@ -140,7 +163,7 @@ func (c *Client) Peek(ctx context.Context, request CheckRequest) (Decision, erro
 	}
 	ctx, span := c.telemetry.start(ctx, "peek", domain)
 	var decision Decision
-	failure, err := c.guarded(ctx, "peek", func(ctx context.Context) (err error) {
+	failure, err := c.guarded(ctx, c.deadline(), "peek", func(ctx context.Context) (err error) {
 		decision, err = c.sendPeek(ctx, domain, request)
 		return err
 	})
@@ -189,7 +212,7 @@ func (c *Client) validateDomain(domain string, decision *Decision) error {
 // guarded makes a call that the breaker may stop. The first error is why it has no answer, the
 // second one is for the caller: its own cancellation, or a closed client.
 func (c *Client) guarded(
-	ctx context.Context, name string, call func(context.Context) error,
+	ctx context.Context, deadline time.Time, name string, call func(context.Context) error,
 ) (failure, err error) {
 	permit, ok := c.breaker.acquire()
 	if !ok {
@@ -199,7 +222,7 @@ func (c *Client) guarded(
 	var failed *CallError
 	defer func() { c.breaker.end(permit, result, failed) }()
 	var sent error
-	failure, err = c.deadlined(ctx, name, func(ctx context.Context) error {
+	failure, err = c.deadlined(ctx, deadline, name, func(ctx context.Context) error {
 		sent = call(ctx)
 		return sent
 	})
@@ -216,11 +239,14 @@ func (c *Client) guarded(
 	return failure, nil
 }
 
-// deadlined makes a call that ends by the deadline of the client.
+// deadline returns the deadline of a call that begins now.
+func (c *Client) deadline() time.Time { return time.Now().Add(c.options.deadline) }
+
+// deadlined makes a call that ends by a deadline of the client.
 func (c *Client) deadlined(
-	ctx context.Context, name string, call func(context.Context) error,
+	ctx context.Context, deadline time.Time, name string, call func(context.Context) error,
 ) (failure, err error) {
-	limited, cancel := context.WithTimeout(ctx, c.options.deadline)
+	limited, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	err = call(limited)
 	switch {

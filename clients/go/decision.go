@@ -47,6 +47,9 @@ type CheckRequest struct {
 	Hits *int64
 	// DryRun takes no hits, as a peek. It needs [ProtocolTollgate]. A peek ignores it.
 	DryRun bool
+	// Middleware is whether middleware makes the check, which then may take a hit of a lease. See
+	// [WithLeases].
+	Middleware bool
 }
 
 // Source is where a decision was made.
@@ -57,6 +60,8 @@ const (
 	SourceServer Source = "server"
 	// SourceCache is the denial cache: the refusal of an earlier check.
 	SourceCache Source = "cache"
+	// SourceLease is a lease: hits that the server has taken for this client. See [WithLeases].
+	SourceLease Source = "lease"
 	// SourceLocal is the token bucket of [OnErrorLocal].
 	SourceLocal Source = "local"
 	// SourceAllow is [OnErrorAllow].
@@ -89,7 +94,8 @@ type Decision struct {
 	Reset *time.Duration
 	// RetryAfter is the time until the same hits would pass. Nil: never, or not known.
 	RetryAfter *time.Duration
-	// Limits are those that apply. Do not change them: decisions of the denial cache share them.
+	// Limits are those that apply. Do not change them: decisions of the denial cache and of a lease
+	// share them. Those of a lease are as they were when it was made.
 	Limits []Limit
 	// NoLimit is why no limit applied. Empty: one did, the server did not answer, or the protocol is
 	// [ProtocolEnvoy], which does not say.

@@ -1,16 +1,13 @@
 package tollgate
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
 
-const (
-	// maxDenialAge bounds the age of an entry, so that resets and refunds are seen.
-	maxDenialAge = time.Second
-	// maxDenialBytes bounds the keys and values of an entry.
-	maxDenialBytes = 1024
-)
+// maxDenialAge bounds the age of an entry, so that resets and refunds are seen.
+const maxDenialAge = time.Second
 
 // denialCache repeats refusals of the server without a call.
 type denialCache struct {
@@ -35,35 +32,26 @@ func newDenialCache(entries int, clock Clock) *denialCache {
 	return &denialCache{clock: clock, denials: newBoundedMap[string, denial](entries)}
 }
 
-// key returns the key and the hits of a check, and whether the check can be remembered.
-func (c *denialCache) key(domain string, descriptors []Descriptor, hits *int64) (string, []int64, bool) {
-	if c == nil || descriptorBytes(descriptors) > maxDenialBytes {
-		return "", nil, false
+// find returns the refusal of an earlier check with as many hits or fewer. The key may be nil.
+func (c *denialCache) find(key []byte, request *CheckRequest) (Decision, bool) {
+	if c == nil {
+		return Decision{}, false
 	}
-	of := hitsOf(descriptors, hits)
-	for _, n := range of {
-		if n > 0 {
-			return string(appendDescriptorKey(nil, domain, descriptors)), of, true
-		}
-	}
-	return "", nil, false
-}
-
-// find returns the refusal of an earlier check with as many hits or fewer.
-func (c *denialCache) find(key string, hits []int64) (Decision, bool) {
 	c.mu.Lock()
-	found, ok := c.denials.get(key)
+	element, ok := c.denials.entries[string(key)] // Without an allocation.
 	if !ok {
 		c.mu.Unlock()
 		return Decision{}, false
 	}
+	found := element.Value.(*boundedEntry[string, denial]).value
 	age := c.clock() - found.writtenAt
 	if age >= found.lifetime {
-		c.denials.delete(key)
+		c.denials.delete(string(key))
 		c.mu.Unlock()
 		return Decision{}, false
 	}
 	c.mu.Unlock()
+	hits := hitsOf(request.Descriptors, request.Hits)
 	for i, n := range found.hits {
 		if hits[i] < n {
 			return Decision{}, false
@@ -74,18 +62,27 @@ func (c *denialCache) find(key string, hits []int64) (Decision, bool) {
 	return decision, true
 }
 
-// remember keeps a refusal of the server.
-func (c *denialCache) remember(key string, hits []int64, decision Decision) {
-	lifetime := maxDenialAge
-	if decision.RetryAfter != nil {
-		lifetime = min(*decision.RetryAfter, maxDenialAge)
+// denialLifetime is how long a refusal of the server is remembered.
+func denialLifetime(decision *Decision) time.Duration {
+	if decision.RetryAfter == nil {
+		return maxDenialAge
 	}
-	if lifetime <= 0 {
+	return min(*decision.RetryAfter, maxDenialAge)
+}
+
+// remember keeps a refusal of the server, unless the key is nil or no hits were asked for.
+func (c *denialCache) remember(key []byte, request *CheckRequest, decision Decision) {
+	if c == nil || key == nil {
+		return
+	}
+	lifetime := denialLifetime(&decision)
+	hits := hitsOf(request.Descriptors, request.Hits)
+	if lifetime <= 0 || !slices.ContainsFunc(hits, func(n int64) bool { return n > 0 }) {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.denials.put(key, denial{
+	c.denials.put(string(key), denial{
 		hits:      hits,
 		decision:  decision,
 		writtenAt: c.clock(),

@@ -5,6 +5,21 @@ import (
 	"encoding/binary"
 )
 
+const (
+	// maxKeyBytes bounds the keys and values of a check that is remembered or leased.
+	maxKeyBytes = 1024
+	// keyBuffer is the size of most keys.
+	keyBuffer = 256
+)
+
+// checkKey appends the key of a check to an empty buffer. It returns nil if the check is too large.
+func checkKey(buffer []byte, domain string, descriptors []Descriptor) []byte {
+	if descriptorBytes(descriptors) > maxKeyBytes {
+		return nil
+	}
+	return appendDescriptorKey(buffer, domain, descriptors)
+}
+
 // appendDescriptorKey appends a text that only the same domain and descriptors have. Hits are not
 // part of it.
 func appendDescriptorKey(key []byte, domain string, descriptors []Descriptor) []byte {

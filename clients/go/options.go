@@ -80,6 +80,7 @@ type options struct {
 	clock              Clock
 	logger             *slog.Logger
 	batching           bool
+	leases             *bool
 	httpProxy          bool
 	tracerProvider     trace.TracerProvider
 	meterProvider      metric.MeterProvider
@@ -173,7 +174,8 @@ func WithLogger(logger *slog.Logger) Option {
 	return func(o *options) { o.logger = logger }
 }
 
-// WithClock sets the source of time of the breaker, the denial cache, the local bucket and the log.
+// WithClock sets the source of time of the breaker, the denial cache, leases, the local bucket and the
+// log.
 // Default: the monotonic clock.
 func WithClock(clock Clock) Option {
 	return func(o *options) { o.clock = clock }
@@ -184,6 +186,14 @@ func WithClock(clock Clock) Option {
 // stream uses one address at a time. It needs [ProtocolTollgate]. Default: off.
 func WithBatching(batching bool) Option {
 	return func(o *options) { o.batching = batching }
+}
+
+// WithLeases sets whether checks are decided by leased hits, without a call. Hits of a key that is
+// checked often are then leased from the server; a decision has [SourceLease]. Close gives back those
+// that are left. It needs [ProtocolTollgate], and is off without it. Default: on for checks of the
+// middleware, off for others.
+func WithLeases(leases bool) Option {
+	return func(o *options) { o.leases = &leases }
 }
 
 // WithHTTPProxy connects by the HTTP proxy that HTTPS_PROXY names, with the exceptions of NO_PROXY.

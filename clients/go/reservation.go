@@ -109,7 +109,7 @@ func (c *Client) Reserve(ctx context.Context, request ReserveRequest) (*Reservat
 	}
 	ctx, span := c.telemetry.start(ctx, "reserve", domain)
 	reservation := &Reservation{client: c, domain: domain}
-	failure, err := c.guarded(ctx, "reserve", func(ctx context.Context) error {
+	failure, err := c.guarded(ctx, c.deadline(), "reserve", func(ctx context.Context) error {
 		return reservation.send(ctx, request)
 	})
 	if err == nil {
@@ -283,7 +283,7 @@ func (r *Reservation) settle(
 	}
 	ctx, span := r.client.telemetry.start(ctx, name, r.domain)
 	response := &tollgatev1.SettleResponse{}
-	failure, err := r.client.deadlined(ctx, name, func(ctx context.Context) error {
+	failure, err := r.client.deadlined(ctx, r.client.deadline(), name, func(ctx context.Context) error {
 		return r.client.unaryAgain(ctx, tollgateService+method, message, response)
 	})
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,6 +40,11 @@ import (
 // readCases reads the cases of one file of vectors.
 func readCases[C any](t *testing.T, file string) []C {
 	t.Helper()
+	return readList[C](t, file, "cases")
+}
+
+func readList[C any](t *testing.T, file, list string) []C {
+	t.Helper()
 	folder := os.Getenv("TOLLGATE_VECTORS")
 	if folder == "" {
 		folder = "../vectors"
@@ -47,14 +53,18 @@ func readCases[C any](t *testing.T, file string) []C {
 	if err != nil {
 		t.Fatalf("reading vectors: %v; set TOLLGATE_VECTORS to their folder", err)
 	}
-	var vectors struct{ Cases []C }
+	var vectors map[string]json.RawMessage
 	if err := json.Unmarshal(text, &vectors); err != nil {
 		t.Fatalf("reading vectors: %v", err)
 	}
-	if len(vectors.Cases) == 0 {
-		t.Fatalf("%s has no cases", file)
+	var cases []C
+	if err := json.Unmarshal(vectors[list], &cases); err != nil {
+		t.Fatalf("reading %s of %s: %v", list, file, err)
 	}
-	return vectors.Cases
+	if len(cases) == 0 {
+		t.Fatalf("%s has no %s", file, list)
+	}
+	return cases
 }
 
 // nameOnFailure writes the name of a case as the vectors have it.
@@ -352,7 +362,8 @@ func (c *answerCase) decision() tollgate.Decision {
 }
 
 func TestVectorsAnswers(t *testing.T) {
-	for _, c := range readCases[answerCase](t, "answers.json") {
+	cases := append(readCases[answerCase](t, "answers.json"), readList[answerCase](t, "leases.json", "answers")...)
+	for _, c := range cases {
 		t.Run("http/"+c.Name, func(t *testing.T) { runHTTPAnswer(t, &c) })
 		t.Run("grpc/"+c.Name, func(t *testing.T) { runGRPCAnswer(t, &c) })
 	}
@@ -530,6 +541,7 @@ type sequenceCase struct {
 		DeadlineMS         int64 `json:"deadline_ms"`
 		Protocol           string
 		UnknownDomain      string `json:"unknown_domain"`
+		Leases             string
 	}
 	Invalid bool
 	Steps   []stepVector
@@ -541,6 +553,7 @@ type stepVector struct {
 	Descriptors []descriptorVector
 	Hits        json.RawMessage
 	DryRun      bool `json:"dry_run"`
+	Middleware  bool
 	Repeat      int
 	ExpiresMS   int64  `json:"expires_ms"`
 	OnExpiry    string `json:"on_expiry"`
@@ -577,7 +590,8 @@ func (s *stepVector) oneHits(t *testing.T) *int64 {
 }
 
 func TestVectorsSequences(t *testing.T) {
-	for _, c := range readCases[sequenceCase](t, "sequences.json") {
+	cases := append(readCases[sequenceCase](t, "sequences.json"), readCases[sequenceCase](t, "leases.json")...)
+	for _, c := range cases {
 		t.Run("unary/"+c.Name, func(t *testing.T) { runSequence(t, &c) })
 		if c.Options.Protocol != "envoy" {
 			t.Run("batching/"+c.Name, func(t *testing.T) { runSequence(t, &c, tollgate.WithBatching(true)) })
@@ -621,6 +635,7 @@ func runSequence(t *testing.T, c *sequenceCase, options ...tollgate.Option) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
+	client.StopRounds()
 	run := &sequenceRun{
 		client: client, clock: clock, server: server, address: address, warnings: warnings,
 	}
@@ -778,6 +793,9 @@ func sequenceOptions(t *testing.T, c *sequenceCase) []tollgate.Option {
 	default:
 		t.Fatalf("unknown_domain %q is unknown", c.Options.UnknownDomain)
 	}
+	if c.Options.Leases != "" {
+		options = append(options, tollgate.WithLeases(c.Options.Leases == "on"))
+	}
 	return options
 }
 
@@ -802,21 +820,22 @@ func (r *sequenceRun) step(t *testing.T, where string, step *stepVector) bool {
 		return true
 	}
 	var unexpected atomic.Bool
-	replies := repliesOf(t, step.Server)
-	next := make(chan testkit.Reply, len(replies))
+	replies := r.repliesOf(t, step.Server)
+	next := make(chan replyFunc, len(replies))
 	for _, reply := range replies {
 		next <- reply
 	}
-	r.server.Script(func(testkit.Received) testkit.Reply {
+	r.server.Script(func(call testkit.Received) testkit.Reply {
 		select {
 		case reply := <-next:
-			return reply
+			return reply(call)
 		default:
 			unexpected.Store(true)
 			return testkit.Reply{Code: codes.Aborted}
 		}
 	})
 	got, err := r.call(t, step)
+	r.client.WaitForTasks()
 	calls := r.server.Calls()
 	got["calls"] = float64(len(calls))
 	got["warning"] = r.warnings.take(t, r.address)
@@ -856,8 +875,13 @@ func (r *sequenceRun) call(t *testing.T, step *stepVector) (map[string]any, erro
 	ctx := context.Background()
 	request := tollgate.CheckRequest{Descriptors: step.descriptors()}
 	switch step.Do {
+	case "tick":
+		r.client.MakeRound()
+		return map[string]any{}, nil
+	case "close":
+		return map[string]any{}, r.client.Close()
 	case "check", "peek":
-		request.Hits, request.DryRun = step.oneHits(t), step.DryRun
+		request.Hits, request.DryRun, request.Middleware = step.oneHits(t), step.DryRun, step.Middleware
 		call := r.client.Check
 		if step.Do == "peek" {
 			call = r.client.Peek
@@ -1007,6 +1031,18 @@ func milliseconds(d *time.Duration) any {
 	return float64(*d) / 1e6
 }
 
+// sorted returns the calls of a batch as sorted texts.
+func sorted(calls any) []string {
+	list, _ := calls.([]any)
+	texts := make([]string, len(list))
+	for i, call := range list {
+		text, _ := json.Marshal(call)
+		texts[i] = string(text)
+	}
+	slices.Sort(texts)
+	return texts
+}
+
 // compare returns how a value differs from the expected one. Fields that are not expected are not
 // compared, and nil is absent.
 func compare(got, want any) string {
@@ -1019,6 +1055,12 @@ func compare(got, want any) string {
 		for name, value := range want {
 			if name == "descriptors" && !reflect.DeepEqual(fields[name], value) {
 				return fmt.Sprintf("descriptors: %v, want %v", fields[name], value)
+			}
+			if calls, ok := value.([]any); ok && name == "calls" {
+				if got := sorted(fields[name]); !reflect.DeepEqual(got, sorted(calls)) {
+					return fmt.Sprintf("calls: %v, want %v", got, sorted(calls))
+				}
+				continue
 			}
 			if difference := compare(fields[name], value); difference != "" {
 				return name + ": " + difference
@@ -1044,7 +1086,10 @@ func compare(got, want any) string {
 
 // --- the scripted server's side of sequences.json
 
-func repliesOf(t *testing.T, text json.RawMessage) []testkit.Reply {
+// replyFunc makes the reply to a call.
+type replyFunc func(testkit.Received) testkit.Reply
+
+func (r *sequenceRun) repliesOf(t *testing.T, text json.RawMessage) []replyFunc {
 	t.Helper()
 	if len(text) == 0 {
 		return nil
@@ -1057,11 +1102,43 @@ func repliesOf(t *testing.T, text json.RawMessage) []testkit.Reply {
 		}
 		list = []map[string]any{one}
 	}
-	replies := make([]testkit.Reply, len(list))
+	replies := make([]replyFunc, len(list))
 	for i, reply := range list {
-		replies[i] = replyOf(t, reply)
+		if batch, ok := reply["batch"].(map[string]any); ok {
+			replies[i] = func(call testkit.Received) testkit.Reply { return batchReply(t, call, batch) }
+			continue
+		}
+		made := replyOf(t, reply)
+		pause := time.Duration(float(reply["advance_ms"])) * time.Millisecond
+		replies[i] = func(testkit.Received) testkit.Reply {
+			r.clock.Advance(pause)
+			return made
+		}
 	}
 	return replies
+}
+
+// batchReply answers each lease of a batch alike, and each return by all of its hits.
+func batchReply(t *testing.T, call testkit.Received, reply map[string]any) testkit.Reply {
+	request, ok := call.Request.(*tollgatev1.BatchRequest)
+	if !ok {
+		t.Errorf("the call is no batch: %v", call)
+		return testkit.Reply{Code: codes.Aborted}
+	}
+	response := &tollgatev1.BatchResponse{}
+	for _, call := range request.Calls {
+		answer := &tollgatev1.Answer{Tag: call.Tag}
+		if back := call.GetGiveBack(); back != nil {
+			answer.Answer = &tollgatev1.Answer_GiveBack{GiveBack: &tollgatev1.ReturnResponse{Returned: back.Unused}}
+		} else if made := replyOf(t, reply); made.Message != nil {
+			answer.Answer = &tollgatev1.Answer_Lease{Lease: made.Message.(*tollgatev1.LeaseResponse)}
+		} else {
+			failure := &tollgatev1.Failure{Code: int32(made.Code), Message: made.Text}
+			answer.Answer = &tollgatev1.Answer_Failure{Failure: failure}
+		}
+		response.Answers = append(response.Answers, answer)
+	}
+	return testkit.Reply{Message: response}
 }
 
 func replyOf(t *testing.T, reply map[string]any) testkit.Reply {
@@ -1073,7 +1150,7 @@ func replyOf(t *testing.T, reply map[string]any) testkit.Reply {
 			return testkit.Reply{Hang: true}
 		case "error":
 			return testkit.Reply{Code: statusCode(t, value.(string)), Text: text(reply["message"])}
-		case "message":
+		case "message", "advance_ms":
 		case "check":
 			return testkit.Reply{Message: &tollgatev1.CheckResponse{
 				Verdict: verdictOf(fields), Remaining: optional(fields["remaining"]),
@@ -1095,6 +1172,13 @@ func replyOf(t *testing.T, reply map[string]any) testkit.Reply {
 				Committed: uint64(float(fields["committed"])), Repeated: repeated,
 				Remaining: optional(fields["remaining"]), Reset_: duration(fields["reset_ms"]),
 				Limits: limitMessages(fields["limits"]), Expires: duration(fields["expires_ms"]),
+			}}
+		case "lease":
+			return testkit.Reply{Message: &tollgatev1.LeaseResponse{
+				Verdict: verdictOf(fields), Lease: text(fields["lease"]), Granted: uint64(float(fields["granted"])),
+				Expires: duration(fields["expires_ms"]), Remaining: optional(fields["remaining"]),
+				Reset_: duration(fields["reset_ms"]), RetryAfter: duration(fields["retry_after_ms"]),
+				Limits: limitMessages(fields["limits"]), NotLeased: text(fields["not_leased"]),
 			}}
 		case "envoy":
 			return testkit.Reply{Message: envoyMessage(fields)}
@@ -1173,6 +1257,28 @@ func envoyMessage(fields map[string]any) *rlsv3.RateLimitResponse {
 func requestFields(call testkit.Received) map[string]any {
 	fields := map[string]any{"method": call.Method}
 	switch request := call.Request.(type) {
+	case *tollgatev1.BatchRequest:
+		calls := make([]any, len(request.Calls))
+		for i, call := range request.Calls {
+			if back := call.GetGiveBack(); back != nil {
+				calls[i] = requestFields(testkit.Received{Method: "Return", Request: back})
+			} else {
+				calls[i] = requestFields(testkit.Received{Method: "Lease", Request: call.GetLease()})
+			}
+		}
+		fields["calls"] = calls
+	case *tollgatev1.LeaseRequest:
+		fields["domain"], fields["descriptors"] = request.Domain, descriptorFields(request.Descriptors)
+		setHits(fields, request.Hits)
+		setText(fields, "lease", request.Lease)
+		setCount(fields, "admitted", request.Admitted)
+		setCount(fields, "refused", request.Refused)
+	case *tollgatev1.ReturnRequest:
+		fields["domain"], fields["descriptors"] = request.Domain, descriptorFields(request.Descriptors)
+		setText(fields, "lease", request.Lease)
+		setCount(fields, "unused", &request.Unused)
+		setCount(fields, "admitted", request.Admitted)
+		setCount(fields, "refused", request.Refused)
 	case *tollgatev1.CheckRequest:
 		fields["domain"], fields["descriptors"] = request.Domain, descriptorFields(request.Descriptors)
 		setHits(fields, request.Hits)
@@ -1231,9 +1337,11 @@ func descriptorFields(descriptors []*tollgatev1.Descriptor) []any {
 	return list
 }
 
-func setHits(fields map[string]any, hits *uint64) {
-	if hits != nil {
-		fields["hits"] = float64(*hits)
+func setHits(fields map[string]any, hits *uint64) { setCount(fields, "hits", hits) }
+
+func setCount(fields map[string]any, name string, count *uint64) {
+	if count != nil {
+		fields[name] = float64(*count)
 	}
 }
 

@@ -22,7 +22,8 @@ from common import CLIENTS, PACKAGES, ROOT, SOURCE, commands, environment, has_t
 
 def vector_names():
     """The names of all cases."""
-    return {case["name"] for file in (CLIENTS / "vectors").glob("*.json") for case in json.loads(file.read_text())["cases"]}
+    files = [json.loads(file.read_text()) for file in (CLIENTS / "vectors").glob("*.json")]
+    return {case["name"] for file in files for cases in file.values() for case in cases}
 
 
 @contextlib.contextmanager

@@ -130,7 +130,7 @@ func (l *Limiter) check(call Call) (headers, trailers metadata.MD, end func(fail
 		return nil, nil, func(bool) {}, nil
 	}
 	request := tollgate.CheckRequest{
-		Descriptors: descriptors, DryRun: l.options.count != answer.CountAll,
+		Descriptors: descriptors, DryRun: l.options.count != answer.CountAll, Middleware: true,
 	}
 	if l.options.hits != nil {
 		hits := l.options.hits(call)

@@ -67,7 +67,7 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 			return
 		}
 		check := tollgate.CheckRequest{
-			Descriptors: descriptors, DryRun: l.options.count != answer.CountAll,
+			Descriptors: descriptors, DryRun: l.options.count != answer.CountAll, Middleware: true,
 		}
 		if l.options.hits != nil {
 			hits := l.options.hits(r)

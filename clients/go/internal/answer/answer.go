@@ -35,7 +35,8 @@ func TakeHits(
 	if count == CountAll || decision.Err != nil || failed != (count == CountFailed) {
 		return
 	}
-	request.DryRun = false
+	// Not by a lease: dry runs see the hits of leases as taken.
+	request.DryRun, request.Middleware = false, false
 	go func() { _, _ = check(context.WithoutCancel(ctx), request) }()
 }
 
@@ -69,6 +70,12 @@ func Headers(decision *tollgate.Decision, styles []string) []Header {
 	tightest := decision.TightestLimit()
 	if tightest == nil || IsUnavailable(decision) {
 		return nil
+	}
+	if decision.Source == tollgate.SourceLease && decision.Remaining != nil {
+		// The limit is as it was when the lease was made.
+		now := *tightest
+		now.Remaining, now.Reset = *decision.Remaining, decision.Reset
+		tightest = &now
 	}
 	headers := make([]Header, 0, 3*len(styles))
 	for _, style := range styles {

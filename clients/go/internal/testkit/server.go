@@ -131,6 +131,10 @@ func requestOf(method string) proto.Message {
 		return &tollgatev1.ReleaseRequest{}
 	case "Extend":
 		return &tollgatev1.ExtendRequest{}
+	case "Lease":
+		return &tollgatev1.LeaseRequest{}
+	case "Batch":
+		return &tollgatev1.BatchRequest{}
 	case "ShouldRateLimit":
 		return &rlsv3.RateLimitRequest{}
 	default:
