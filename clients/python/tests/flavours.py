@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -50,6 +51,9 @@ class AioClient:
     def check(self, *arguments: Any, **options: Any) -> Any:
         return self.run(self.client.check(*arguments, **options))
 
+    def _check_request(self, *arguments: Any, **options: Any) -> Any:
+        return self.run(self.client._check_request(*arguments, **options))
+
     def peek(self, *arguments: Any, **options: Any) -> Any:
         return self.run(self.client.peek(*arguments, **options))
 
@@ -69,6 +73,50 @@ class AioClient:
     def end(self) -> None:
         self.close()
         self._loop.close()
+
+
+class Background:
+    """Waits for what a client does in the background. Rounds are made by `round` only."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._running = 0
+        self._ended = threading.Condition()
+        background = client._core._background
+        self._spawn = background.spawn
+        background.spawn = self._start
+        background.begin_rounds = lambda: None
+
+    def _start(self, flow: Any) -> None:
+        def counted() -> Any:
+            try:
+                yield from flow
+            finally:
+                with self._ended:
+                    self._running -= 1
+                    self._ended.notify_all()
+
+        self._running += 1
+        self._spawn(counted())
+
+    def wait(self) -> None:
+        """Waits until nothing runs in the background."""
+        if isinstance(self._client, AioClient):
+            while tasks := self._client.client._background._tasks:
+                self._client.run(asyncio.wait(tasks))
+        with self._ended:
+            assert self._ended.wait_for(lambda: self._running == 0, 10)
+
+    def round(self) -> None:
+        """Makes a round of leases."""
+
+        async def make() -> None:
+            self._client._core.round()
+
+        if isinstance(self._client, AioClient):
+            self._client.run(make())
+        else:
+            self._client._core.round()
 
 
 @contextmanager

@@ -185,15 +185,15 @@ def test_an_interrupted_probe_gives_its_place_back() -> None:
         with Client(server.address, breaker=BreakerOptions(1, 1.0), **options) as client:
             client.check(ANN)
             clock.advance(1_000)
-            send = client._channels.send
+            answer = client._channels.answer
 
             def interrupt(rpc: Any) -> Any:
                 raise KeyboardInterrupt
 
-            client._channels.send = interrupt  # type: ignore[method-assign]
+            client._channels.answer = interrupt  # type: ignore[method-assign, assignment]
             with pytest.raises(KeyboardInterrupt):
                 client.check(ANN)
-            client._channels.send = send  # type: ignore[method-assign]
+            client._channels.answer = answer  # type: ignore[method-assign]
             server.answer = lambda *_: OK
             assert client.check(ANN).source == "server"
 

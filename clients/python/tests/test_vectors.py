@@ -18,7 +18,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
-from tests.flavours import FLAVOURS, make_client
+from tests.flavours import FLAVOURS, Background, make_client
 from tests.scripted import Clock, ScriptedServer
 from tollgate_limits import (
     BreakerOptions,
@@ -38,10 +38,10 @@ from tollgate_limits._proto import rls_pb2 as rls
 FOLDER = Path(os.environ.get("TOLLGATE_VECTORS", Path(__file__).resolve().parents[2] / "vectors"))
 
 
-def cases(name: str) -> Any:
+def cases(name: str, of: str = "cases") -> Any:
     """Cases of a file, each under its name."""
-    loaded = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["cases"]
-    assert loaded, f"{name}.json has no cases"
+    loaded = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))[of]
+    assert loaded, f"{name}.json has no {of}"
     return [pytest.param(case, id=case["name"]) for case in loaded]
 
 
@@ -119,7 +119,7 @@ def make_decision(decision: dict[str, Any]) -> Decision:
     )
 
 
-@pytest.mark.parametrize("case", cases("answers"))
+@pytest.mark.parametrize("case", cases("answers") + cases("leases", "answers"))
 def test_http_answers(case: dict[str, Any]) -> None:
     answers, decision = Answers(**case["config"]), make_decision(case["decision"])
     refusal = answers.http_refusal(decision)
@@ -136,7 +136,7 @@ def test_http_answers(case: dict[str, Any]) -> None:
     assert actual == case["expect"]["http"]
 
 
-@pytest.mark.parametrize("case", cases("answers"))
+@pytest.mark.parametrize("case", cases("answers") + cases("leases", "answers"))
 def test_grpc_answers(case: dict[str, Any]) -> None:
     answers, decision = Answers(**case["config"]), make_decision(case["decision"])
     refusal = answers.grpc_refusal(decision)
@@ -166,7 +166,7 @@ def test_addresses(case: dict[str, Any], flavour: str) -> None:
             make(case["address"], domain="vectors")
 
 
-# --- sequences.json
+# --- sequences.json, leases.json
 
 
 def fill(message: Message, fields: dict[str, Any]) -> Any:
@@ -199,6 +199,7 @@ ANSWERS: dict[str, type[Message]] = {
     "check": api.CheckResponse,
     "reserve": api.ReserveResponse,
     "settle": api.SettleResponse,
+    "lease": api.LeaseResponse,
     "envoy": rls.RateLimitResponse,
 }
 
@@ -209,6 +210,8 @@ REQUESTS: dict[str, type[Message]] = {
     "Extend": api.ExtendRequest,
     "Commit": api.CommitRequest,
     "Release": api.ReleaseRequest,
+    "Lease": api.LeaseRequest,
+    "Batch": api.BatchRequest,
     "ShouldRateLimit": rls.RateLimitRequest,
 }
 
@@ -216,8 +219,9 @@ REQUESTS: dict[str, type[Message]] = {
 class Script:
     """Answers of a step, one after the other."""
 
-    def __init__(self, server: ScriptedServer) -> None:
+    def __init__(self, server: ScriptedServer, clock: Clock) -> None:
         self._server = server
+        self._clock = clock
         self._answers: list[dict[str, Any]] = []
         server.answer = self._answer
 
@@ -228,15 +232,49 @@ class Script:
     def _answer(self, path: str, request: bytes, context: Any) -> bytes:
         if not self._answers:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the step expects no such call")
-        answer = self._answers.pop(0)
+        answer = dict(self._answers.pop(0))
+        self._clock.advance(answer.pop("advance_ms", 0))
         if "error" in answer:
             message = answer.get("message", "as the step says")
             context.abort(grpc.StatusCode[answer["error"]], message)
         if answer.get("hang"):
             return self._server.hang(path, request, context)
         [(kind, fields)] = answer.items()
+        if kind == "batch":
+            return batch_answer(api.BatchRequest.FromString(request), fields)
         encoded: bytes = fill(ANSWERS[kind](), fields).SerializeToString()
         return encoded
+
+
+def batch_answer(request: api.BatchRequest, answer: dict[str, Any]) -> bytes:
+    """Each lease gets the answer, and each return as many hits as were unused."""
+    answers = []
+    for call in request.calls:
+        if call.HasField("give_back"):
+            returned = api.ReturnResponse(returned=call.give_back.unused)
+            answers.append(api.Answer(give_back=returned))
+        elif "error" in answer:
+            code: int = grpc.StatusCode[answer["error"]].value[0]
+            answers.append(api.Answer(failure=api.Failure(code=code, message="as the step says")))
+        elif "lease" in answer:
+            answers.append(api.Answer(lease=fill(api.LeaseResponse(), answer["lease"])))
+    return api.BatchResponse(answers=answers).SerializeToString()
+
+
+def read_call(call: api.Call) -> dict[str, Any]:
+    """All fields of a call of a batch."""
+    is_lease = call.HasField("lease")
+    message: Any = call.lease if is_lease else call.give_back
+    read = {field.name: value for field, value in message.ListFields()}
+    if is_lease:
+        read["method"] = "Lease"
+    else:
+        read.update(method="Return", unused=message.unused)
+    return {**read, "descriptors": [read_descriptor(one) for one in message.descriptors]}
+
+
+def in_order(calls: list[Any]) -> list[Any]:
+    return sorted(calls, key=lambda call: json.dumps(call, sort_keys=True))
 
 
 def read_request(method: str, encoded: bytes, expected: dict[str, Any]) -> dict[str, Any]:
@@ -257,8 +295,12 @@ def read_request(method: str, encoded: bytes, expected: dict[str, Any]) -> dict[
             actual[name] = message.hits if message.HasField("hits") else None
         elif name == "on_expiry":
             actual[name] = api.OnExpiry.Name(message.on_expiry) if message.on_expiry else None
-        elif name == "reservation":
-            actual[name] = message.reservation or None
+        elif name in ("reservation", "lease"):
+            actual[name] = getattr(message, name) or None
+        elif name in ("admitted", "refused"):
+            actual[name] = getattr(message, name) if message.HasField(name) else None
+        elif name == "calls":
+            actual[name] = in_order([read_call(call) for call in message.calls])
         else:
             actual[name] = getattr(message, name)
     return actual
@@ -309,12 +351,14 @@ class Runner:
 
     def __init__(self, client: Any) -> None:
         self._client = client
+        self._background = Background(client)
         self._reservation: Any = None
 
     def run(self, step: dict[str, Any]) -> dict[str, Any]:
         """Carries out a step. Returns all fields that it can expect of the client."""
         try:
             actual: dict[str, Any] = getattr(self, "_" + step["do"])(step)
+            self._background.wait()
         except NoAnswerError as error:
             return {"fails": error.status}
         except ValueError as error:
@@ -330,8 +374,18 @@ class Runner:
         return {"descriptors": descriptors, "hits": step.get("hits")}
 
     def _check(self, step: dict[str, Any]) -> dict[str, Any]:
-        dry_run = step.get("dry_run", False)
-        return read_decision(self._client.check(**self._arguments(step), dry_run=dry_run))
+        arguments = {**self._arguments(step), "dry_run": step.get("dry_run", False)}
+        if step.get("middleware"):
+            return read_decision(self._client._check_request(**arguments, domain=None))
+        return read_decision(self._client.check(**arguments))
+
+    def _tick(self, step: dict[str, Any]) -> dict[str, Any]:
+        self._background.round()
+        return {}
+
+    def _close(self, step: dict[str, Any]) -> dict[str, Any]:
+        self._client.close()
+        return {}
 
     def _peek(self, step: dict[str, Any]) -> dict[str, Any]:
         return read_decision(self._client.peek(**self._arguments(step)))
@@ -391,8 +445,10 @@ def make_options(options: dict[str, Any], clock: Clock) -> dict[str, Any]:
         made["protocol"] = options["protocol"]
     if "unknown_domain" in options:
         made["unknown_domain"] = options["unknown_domain"]
+    if "leases" in options:
+        made["leases"] = {"on": True, "off": False}[options["leases"]]
     known = {"deadline_ms", "on_error", "local", "breaker", "denial_cache_entries", "protocol"}
-    assert not options.keys() - known - {"unknown_domain"}
+    assert not options.keys() - known - {"unknown_domain", "leases"}
     return made
 
 
@@ -441,6 +497,14 @@ def http1_listener() -> Iterator[str]:
         answering.join()
 
 
+def limits_like(expected: list[Any], limits: list[Any]) -> list[Any]:
+    """The limits with the fields that are expected."""
+    assert len(limits) == len(expected)
+    return [
+        {name: limit[name] for name in like} for limit, like in zip(limits, expected, strict=True)
+    ]
+
+
 def take_warning(log: pytest.LogCaptureFixture, address: str) -> dict[str, Any] | None:
     """Fields of the one warning since the last call; None without one."""
     records = [record for record in log.records if record.name == "tollgate_limits"]
@@ -462,7 +526,7 @@ def take_warning(log: pytest.LogCaptureFixture, address: str) -> dict[str, Any] 
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-@pytest.mark.parametrize("case", cases("sequences"))
+@pytest.mark.parametrize("case", cases("sequences") + cases("leases"))
 def test_sequences(case: dict[str, Any], flavour: str, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     with ExitStack() as stack:
@@ -479,7 +543,7 @@ def test_sequences(case: dict[str, Any], flavour: str, caplog: pytest.LogCapture
         client = stack.enter_context(make_client(flavour, address, **options))
         if "deadline_ms" in case.get("options", {}):
             assert client.ready(10)
-        script, runner = Script(server), Runner(client)
+        script, runner = Script(server, clock), Runner(client)
         for position, step in enumerate(case["steps"]):
             if step["do"] == "advance":
                 clock.advance(step["ms"])
@@ -503,5 +567,9 @@ def test_sequences(case: dict[str, Any], flavour: str, caplog: pytest.LogCapture
                     actual["warning"] = {
                         name: actual["warning"][name] for name in expected["warning"]
                     }
+                if "calls" in expected.get("request", {}):
+                    expected["request"]["calls"] = in_order(expected["request"]["calls"])
                 shown = {name: actual.get(name, "missing") for name in expected}
+                if expected.get("limits"):
+                    shown["limits"] = limits_like(expected["limits"], shown["limits"])
                 assert shown == expected, f"step {position}: {step['do']}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
 
@@ -99,6 +99,9 @@ class Answers:
         limit = decision.tightest
         if limit is None or self.shadow:
             return []
+        if decision.source == "lease" and decision.remaining is not None:
+            # The limit is as it was when the hits were leased.
+            limit = replace(limit, remaining=decision.remaining, reset=decision.reset)
         headers = []
         for style in self.headers:
             if style == "ratelimit-policy":

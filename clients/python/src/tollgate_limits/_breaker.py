@@ -30,6 +30,11 @@ class Breaker:
         self.cause: ServiceError | None = None
         """The failure that opened the breaker last."""
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether calls need no probe."""
+        return self._open_until is None
+
     def enter(self, now: int) -> int:
         """Permit for a call. Raises `BreakerOpenError` if none may be made."""
         with self._lock:

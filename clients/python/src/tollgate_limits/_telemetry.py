@@ -85,6 +85,18 @@ class Telemetry:
                 span.failed(error)
                 raise
 
+    def decided_alone(self, name: str, domain: str, decision: Decision) -> None:
+        """Span of a call that was decided without the service."""
+        if not _INSTALLED:
+            return
+        attributes = {
+            "tollgate.domain": domain,
+            "tollgate.source": decision.source,
+            "tollgate.verdict": _verdict(decision),
+        }
+        kind = trace.SpanKind.CLIENT
+        self._tracer.start_span(f"tollgate.{name}", kind=kind, attributes=attributes).end()
+
     def decided(self, decision: Decision, *, check: bool) -> None:
         """Counts a decision, and measures it if it is of a check."""
         if not _INSTALLED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import UInt64Value
@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import UInt64Value
 from ._durations import from_duration, to_duration
 from ._proto import rate_limits_pb2 as api
 from ._proto import rls_pb2 as rls
-from .errors import ServiceError
+from .errors import ServiceError, status_name
 from .model import Decision, Descriptor, Limit, NoLimit, OnExpiry, Settlement
 
 
@@ -36,12 +36,24 @@ RESERVE = _method("Reserve", api.ReserveRequest, api.ReserveResponse)
 EXTEND = _method("Extend", api.ExtendRequest, api.SettleResponse)
 COMMIT = _method("Commit", api.CommitRequest, api.SettleResponse)
 RELEASE = _method("Release", api.ReleaseRequest, api.SettleResponse)
+LEASE = _method("Lease", api.LeaseRequest, api.LeaseResponse)
+BATCH = _method("Batch", api.BatchRequest, api.BatchResponse)
 SHOULD_RATE_LIMIT = Method(
     "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
     rls.RateLimitRequest.SerializeToString,
     rls.RateLimitResponse.FromString,
 )
-METHODS = (CHECK, PEEK, RESERVE, EXTEND, COMMIT, RELEASE, SHOULD_RATE_LIMIT)
+METHODS = (CHECK, PEEK, RESERVE, EXTEND, COMMIT, RELEASE, LEASE, BATCH, SHOULD_RATE_LIMIT)
+
+
+LeaseRequest: TypeAlias = api.LeaseRequest
+ReturnRequest: TypeAlias = api.ReturnRequest
+
+MAX_LEASE_HITS = 1_000
+"""Most hits that are wanted, and most hits of a check that takes leased ones."""
+
+Key: TypeAlias = tuple[str, tuple[tuple[tuple[str, str], ...], ...]]
+"""Domain and descriptors without hits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,7 @@ class Call:
     descriptors: tuple[Descriptor, ...]
     hits: int | None
 
-    def key(self) -> tuple[str, tuple[tuple[tuple[str, str], ...], ...]]:
+    def key(self) -> Key:
         """Domain and descriptors without hits."""
         return self.domain, tuple(descriptor.entries for descriptor in self.descriptors)
 
@@ -67,6 +79,13 @@ class Call:
     def most_hits(self) -> int:
         """Hits of the descriptor that has the most."""
         return max(self.hits_by_descriptor(), default=1 if self.hits is None else self.hits)
+
+    def lease_hits(self) -> int:
+        """Hits that a lease can admit; 0 if the check cannot be leased."""
+        if not self.descriptors or any(one.hits is not None for one in self.descriptors):
+            return 0
+        hits = 1 if self.hits is None else self.hits
+        return hits if hits <= MAX_LEASE_HITS else 0
 
     def key_bytes(self) -> int:
         """Bytes of all keys and values."""
@@ -138,11 +157,74 @@ def extend_request(call: Call, reservation: str, expires: float) -> api.ExtendRe
     )
 
 
+def lease_request(
+    call: Call, hits: int, last: str, admitted: int, refused: int
+) -> api.LeaseRequest:
+    """Request of a lease."""
+    return api.LeaseRequest(
+        domain=call.domain,
+        descriptors=[_descriptor(descriptor, None) for descriptor in call.descriptors],
+        hits=hits,
+        lease=last,
+        admitted=admitted or None,
+        refused=refused or None,
+    )
+
+
+def return_request(
+    call: Call, lease: str, unused: int, admitted: int = 0, refused: int = 0
+) -> api.ReturnRequest:
+    """Request of a return."""
+    return api.ReturnRequest(
+        domain=call.domain,
+        descriptors=[_descriptor(descriptor, None) for descriptor in call.descriptors],
+        lease=lease,
+        unused=unused,
+        admitted=admitted or None,
+        refused=refused or None,
+    )
+
+
+def batch_request(
+    leases: list[api.LeaseRequest], returns: list[api.ReturnRequest]
+) -> api.BatchRequest:
+    """Request of leases, and then of returns."""
+    calls = [api.Call(lease=one) for one in leases]
+    return api.BatchRequest(calls=calls + [api.Call(give_back=one) for one in returns])
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseAnswer:
+    """Answer to a lease."""
+
+    decision: Decision
+    lease: str
+    hits: int
+    expires: float
+    not_leased: str
+
+
+def lease_answer(answer: api.LeaseResponse) -> LeaseAnswer:
+    """Answer to a lease. Raises `ServiceError` if it has no verdict."""
+    expires = from_duration(answer.expires)
+    return LeaseAnswer(decision(answer), answer.lease, answer.granted, expires, answer.not_leased)
+
+
+def lease_of_batch(answer: api.BatchResponse, position: int) -> LeaseAnswer:
+    """Answer to one lease of a batch. Raises `ServiceError` if it has none."""
+    one = answer.answers[position] if position < len(answer.answers) else api.Answer()
+    if one.HasField("failure"):
+        raise ServiceError(status_name(one.failure.code), one.failure.message)
+    if not one.HasField("lease"):
+        raise ServiceError("INTERNAL", "the answer is not one of a lease")
+    return lease_answer(one.lease)
+
+
 # A reason of a newer server is dropped.
 _NO_LIMITS: dict[str, NoLimit] = {reason: reason for reason in get_args(NoLimit)}
 
 
-def decision(answer: api.CheckResponse | api.ReserveResponse) -> Decision:
+def decision(answer: api.CheckResponse | api.ReserveResponse | api.LeaseResponse) -> Decision:
     """Decision of `tollgate.v1`. Raises `ServiceError` if the answer has no verdict."""
     return Decision(
         allowed=_verdict(answer.verdict),
@@ -151,7 +233,7 @@ def decision(answer: api.CheckResponse | api.ReserveResponse) -> Decision:
         reset=from_duration(answer.reset) if answer.HasField("reset") else None,
         retry_after=from_duration(answer.retry_after) if answer.HasField("retry_after") else None,
         limits=tuple(map(_limit, answer.limits)),
-        no_limit=_NO_LIMITS.get(answer.no_limit),
+        no_limit=_NO_LIMITS.get(getattr(answer, "no_limit", "")),
     )
 
 

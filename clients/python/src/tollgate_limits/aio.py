@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
+from . import _leases, client
 from . import _wire as wire
 from ._channels import Rotation
-from ._core import Core, Flow, ReservationState, Rpc
+from ._core import Core, Flow, ReservationState, Rpc, Wait
+from ._durations import to_seconds
+from ._exit import LEASING
 from .errors import ClosedError
 from .model import (
     Decision,
@@ -50,8 +53,10 @@ class Client:
         local: Token bucket of `on_error="local"`.
         breaker: Circuit breaker.
         denial_cache: Most refusals that are repeated without a call; 0 turns the cache off.
+        leases: Whether checks lease hits and admit them without a call; default: those of the
+            middleware.
         http_proxy: Connect by the HTTP proxy that the environment names, such as `https_proxy`.
-        clock: Time of the breaker, the denial cache, the local bucket and the log.
+        clock: Time of the breaker, the denial cache, leases, the local bucket and the log.
         tracer_provider: OpenTelemetry's; default: the global one.
         meter_provider: OpenTelemetry's; default: the global one.
 
@@ -73,6 +78,7 @@ class Client:
         local: LocalBucket = LocalBucket(),
         breaker: BreakerOptions = BreakerOptions(),
         denial_cache: int = 10_000,
+        leases: bool | None = None,
         http_proxy: bool = False,
         clock: Clock = time.monotonic_ns,
         tracer_provider: Any = None,
@@ -90,13 +96,15 @@ class Client:
             local=local,
             breaker=breaker,
             denial_cache=denial_cache,
+            leases=leases,
             http_proxy=http_proxy,
             clock=clock,
             tracer_provider=tracer_provider,
             meter_provider=meter_provider,
         )
-        self._core = Core(options)
         self._channels = _Channels(options)
+        self._background = _Background(options, self._run)
+        self._core = self._background.core
 
     async def check(
         self,
@@ -121,7 +129,20 @@ class Client:
             ValueError, TypeError: An argument is wrong; no call was made.
             ClosedError: The client is closed.
         """
-        return await self._run(self._core.check(descriptors, hits, domain, dry_run))
+        step = self._core.check(descriptors, hits, domain, dry_run)
+        return step if isinstance(step, Decision) else await self._run(step)
+
+    async def _check_request(
+        self,
+        descriptors: Iterable[DescriptorLike],
+        *,
+        hits: int | None,
+        domain: str | None,
+        dry_run: bool = False,
+    ) -> Decision:
+        """The check of a middleware."""
+        step = self._core.check(descriptors, hits, domain, dry_run, of_middleware=True)
+        return step if isinstance(step, Decision) else await self._run(step)
 
     async def peek(
         self,
@@ -184,8 +205,11 @@ class Client:
         return await self._channels.ready(timeout)
 
     async def close(self) -> None:
-        """Closes the connections after the calls in flight. Can be repeated."""
-        self._core.closed = True
+        """Returns the hits of leases, and closes the connections. Can be repeated.
+
+        It waits for the calls in flight.
+        """
+        await self._run(self._core.close())
         await self._channels.close()
 
     async def __aenter__(self) -> Client:
@@ -199,16 +223,17 @@ class Client:
     ) -> None:
         await self.close()
 
-    async def _run(self, flow: Flow[T]) -> T:
+    async def _run(self, flow: Flow[T], step: Rpc | Wait | None = None) -> T:
+        """Makes the calls of a flow, which may have begun with a step. Returns its result."""
         try:
-            rpc = next(flow)
+            step = step or next(flow)
             while True:
                 try:
-                    answer = await self._channels.send(rpc)
+                    answer = await self._channels.answer(step)
                 except BaseException as error:
-                    rpc = flow.throw(error)
+                    step = flow.throw(error)
                 else:
-                    rpc = flow.send(answer)
+                    step = flow.send(answer)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -355,8 +380,11 @@ class _Channels:
         self._rotation = Rotation(len(options.addresses))
         self._credentials = options.tls.credentials() if options.tls is not None else None
 
-    async def send(self, rpc: Rpc) -> Any:
-        """Makes a call. Raises `grpc.RpcError` or `ClosedError`."""
+    async def answer(self, step: Rpc | Wait) -> Any:
+        """Makes a call, or waits. Raises `grpc.RpcError` or `ClosedError`."""
+        if isinstance(step, Wait):
+            await asyncio.wait([asyncio.wrap_future(step.future)], timeout=step.timeout)
+            return None
         if self._closed:
             raise ClosedError
         channels = self._channels or self._open()
@@ -365,7 +393,7 @@ class _Channels:
         else:
             states = [one.channel.get_state(try_to_connect=True) for one in channels]
             channel = channels[self._rotation.next(states)]
-        return await channel.methods[rpc.method](rpc.request, timeout=rpc.timeout)
+        return await channel.methods[step.method](step.request, timeout=step.timeout)
 
     async def ready(self, timeout: float) -> bool:
         """Connects, and returns whether an address is connected in time."""
@@ -394,3 +422,45 @@ class _Channels:
         for channel in channels:
             # A call that gRPC cancels would look like a cancelled task, so they end first.
             await channel.channel.close(grace=self._options.deadline)
+
+
+class _Background:
+    """Tasks of the event loop."""
+
+    def __init__(
+        self, options: Options, run: Callable[[Flow[None], Rpc | Wait], Coroutine[Any, Any, None]]
+    ) -> None:
+        self.core = Core(options, self)
+        self._run = run
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, flow: Flow[None]) -> None:
+        """Runs a flow in a task."""
+        # It begins here, and is closed: a task that is cancelled before it begins runs nothing.
+        try:
+            step = next(flow)
+        except StopIteration:
+            return
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            flow.close()
+
+        task = asyncio.get_running_loop().create_task(self._run(flow, step))
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+
+    def begin_rounds(self) -> None:
+        """Makes rounds while there are leases."""
+        LEASING.add(self)
+        asyncio.get_running_loop().call_later(to_seconds(_leases.ROUND_TIME), self._round)
+
+    def end(self) -> None:
+        """Returns all hits at the end of the process, when there is no event loop."""
+        channels = client.Channels(self.core.options)
+        channels.run(self.core.close())
+        channels.close()
+
+    def _round(self) -> None:
+        if self.core.round():
+            asyncio.get_running_loop().call_later(to_seconds(_leases.ROUND_TIME), self._round)

@@ -51,7 +51,7 @@ class TollgateMiddleware(Middleware[Client]):
         if call is None:
             await self._app(scope, receive, send)
             return
-        decision = await self._client.check(**call, dry_run=self._dry_run)
+        decision = await self._client._check_request(**call, dry_run=self._dry_run)
         self._answers.report(request, decision)
         refusal = self._answers.http_refusal(decision)
         if refusal is not None:

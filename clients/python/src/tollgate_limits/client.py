@@ -5,14 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import wait
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
 import grpc
 
+from . import _leases
 from . import _wire as wire
 from ._channels import Rotation
-from ._core import Core, Flow, ReservationState, Rpc
+from ._core import Core, Flow, ReservationState, Rpc, Wait
+from ._durations import to_seconds
+from ._exit import LEASING
 from .errors import ClosedError
 from .model import (
     Decision,
@@ -46,8 +52,10 @@ class Client:
         local: Token bucket of `on_error="local"`.
         breaker: Circuit breaker.
         denial_cache: Most refusals that are repeated without a call; 0 turns the cache off.
+        leases: Whether checks lease hits and admit them without a call; default: those of the
+            middleware.
         http_proxy: Connect by the HTTP proxy that the environment names, such as `https_proxy`.
-        clock: Time of the breaker, the denial cache, the local bucket and the log.
+        clock: Time of the breaker, the denial cache, leases, the local bucket and the log.
         tracer_provider: OpenTelemetry's; default: the global one.
         meter_provider: OpenTelemetry's; default: the global one.
 
@@ -69,6 +77,7 @@ class Client:
         local: LocalBucket = LocalBucket(),
         breaker: BreakerOptions = BreakerOptions(),
         denial_cache: int = 10_000,
+        leases: bool | None = None,
         http_proxy: bool = False,
         clock: Clock = time.monotonic_ns,
         tracer_provider: Any = None,
@@ -86,13 +95,15 @@ class Client:
             local=local,
             breaker=breaker,
             denial_cache=denial_cache,
+            leases=leases,
             http_proxy=http_proxy,
             clock=clock,
             tracer_provider=tracer_provider,
             meter_provider=meter_provider,
         )
-        self._core = Core(options)
-        self._channels = _Channels(options)
+        self._channels = Channels(options)
+        self._background = _Background(options, self._channels)
+        self._core: Core = self._background.core
 
     def check(
         self,
@@ -117,7 +128,20 @@ class Client:
             ValueError, TypeError: An argument is wrong; no call was made.
             ClosedError: The client is closed.
         """
-        return self._run(self._core.check(descriptors, hits, domain, dry_run))
+        step = self._core.check(descriptors, hits, domain, dry_run)
+        return step if isinstance(step, Decision) else self._run(step)
+
+    def _check_request(
+        self,
+        descriptors: Iterable[DescriptorLike],
+        *,
+        hits: int | None,
+        domain: str | None,
+        dry_run: bool = False,
+    ) -> Decision:
+        """The check of a middleware."""
+        step = self._core.check(descriptors, hits, domain, dry_run, of_middleware=True)
+        return step if isinstance(step, Decision) else self._run(step)
 
     def peek(
         self,
@@ -179,8 +203,11 @@ class Client:
         return self._channels.ready(timeout)
 
     def close(self) -> None:
-        """Closes the connections. Calls in flight end without an answer. Can be repeated."""
-        self._core.closed = True
+        """Returns the hits of leases, and closes the connections. Can be repeated.
+
+        Calls in flight end without an answer.
+        """
+        self._background.end()
         self._channels.close()
 
     def __enter__(self) -> Client:
@@ -195,18 +222,7 @@ class Client:
         self.close()
 
     def _run(self, flow: Flow[T]) -> T:
-        try:
-            rpc = next(flow)
-            while True:
-                try:
-                    answer = self._channels.send(rpc)
-                except BaseException as error:
-                    rpc = flow.throw(error)
-                else:
-                    rpc = flow.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+        return self._channels.run(flow)
 
 
 class Reservation:
@@ -324,7 +340,7 @@ class _Channel:
             self.channel.subscribe(self._changed, try_to_connect=True)
 
 
-class _Channels:
+class Channels:
     """Connections to all addresses. They open with `ready` or the first call."""
 
     def __init__(self, options: Options) -> None:
@@ -335,16 +351,61 @@ class _Channels:
         self._rotation = Rotation(len(options.addresses))
         self._credentials = options.tls.credentials() if options.tls is not None else None
 
-    def send(self, rpc: Rpc) -> Any:
-        """Makes a call. Raises `grpc.RpcError` or `ClosedError`."""
+    def run(self, flow: Flow[T]) -> T:
+        """Makes the calls of a flow. Returns its result."""
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    answer = self.answer(step)
+                except BaseException as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def start(self, flow: Flow[None]) -> None:
+        """Makes the calls of a flow in the background."""
+        self._go_on(flow, partial(next, flow))
+
+    def _go_on(self, flow: Flow[None], advance: Callable[[], Rpc | Wait]) -> None:
+        def answered(call: Any) -> None:
+            try:
+                answer = call.result()
+            except Exception as error:
+                self._go_on(flow, partial(flow.throw, error))
+            else:
+                self._go_on(flow, partial(flow.send, answer))
+
+        with suppress(StopIteration):
+            while True:
+                rpc = advance()
+                assert isinstance(rpc, Rpc), "a flow in the background waits for calls only"
+                try:
+                    call = self._call(rpc, lambda method: method.future)
+                except Exception as error:
+                    advance = partial(flow.throw, error)
+                else:
+                    call.add_done_callback(answered)
+                    return
+
+    def answer(self, step: Rpc | Wait) -> Any:
+        """Makes a call, or waits. Raises `grpc.RpcError` or `ClosedError`."""
+        if isinstance(step, Wait):
+            wait([step.future], step.timeout)
+            return None
+        return self._call(step, lambda method: method)
+
+    def _call(self, rpc: Rpc, how: Callable[[Any], Callable[..., Any]]) -> Any:
         channels = self._channels or self._open()
         if len(channels) == 1:
             channel = channels[0]
         else:
             channel = channels[self._rotation.next([channel.state for channel in channels])]
-        method: Callable[..., Any] = channel.methods[rpc.method]
         try:
-            return method(rpc.request, timeout=rpc.timeout)
+            return how(channel.methods[rpc.method])(rpc.request, timeout=rpc.timeout)
         except ValueError:  # gRPC's error for a call on a closed channel
             if self._closed:
                 raise ClosedError from None
@@ -387,3 +448,33 @@ class _Channels:
             self._closed = True
             for channel in self._channels:
                 channel.channel.close()
+
+
+class _Background:
+    """Calls that threads of gRPC make, and a thread that makes rounds of leases."""
+
+    def __init__(self, options: Options, channels: Channels) -> None:
+        self.core = Core(options, self)
+        self._channels = channels
+        self._ended = threading.Event()
+
+    def spawn(self, flow: Flow[None]) -> None:
+        """Runs a flow, and does not wait for its end."""
+        self._channels.start(flow)
+
+    def begin_rounds(self) -> None:
+        """Makes rounds in a thread, while there are leases."""
+        LEASING.add(self)
+        try:
+            threading.Thread(target=self._rounds, name="tollgate-leases", daemon=True).start()
+        except RuntimeError:  # no more threads, or the interpreter ends
+            self.core.leases.has_rounds = False
+
+    def end(self) -> None:
+        """Returns all hits. Waits for the answers."""
+        self._ended.set()
+        self._channels.run(self.core.close())
+
+    def _rounds(self) -> None:
+        while not self._ended.wait(to_seconds(_leases.ROUND_TIME)) and self.core.round():
+            pass

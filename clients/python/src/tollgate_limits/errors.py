@@ -54,6 +54,12 @@ def service_error(error: grpc.RpcError) -> ServiceError:
     return ServiceError(status, error.details() or "", _reason(error))
 
 
+def status_name(code: int) -> str:
+    """Name of the number of a gRPC status."""
+    names = {status.value[0]: status.name for status in grpc.StatusCode}
+    return names.get(code, "UNKNOWN")
+
+
 def _reason(error: grpc.RpcError) -> str | None:
     metadata: Any = error.trailing_metadata()
     for key, value in metadata or ():

@@ -54,7 +54,7 @@ class RateLimit(Middleware[Client]):
         call = self._call_of(view)
         if call is None:
             return None
-        decision = await self._client.check(**call)
+        decision = await self._client._check_request(**call)
         self._answers.report(view, decision)
         refusal = self._answers.http_refusal(decision)
         if refusal is not None:

@@ -103,7 +103,7 @@ class TollgateInterceptor(Middleware[Client], grpc.aio.ServerInterceptor):
         if call is None:
             yield _AllowedContext(context, [])
             return
-        decision = await self._client.check(**call, dry_run=self._dry_run)
+        decision = await self._client._check_request(**call, dry_run=self._dry_run)
         self._answers.report(request, decision)
         refusal = self._answers.grpc_refusal(decision)
         if refusal is not None:

@@ -11,8 +11,9 @@ from .errors import NoAnswerError
 MAX_HITS = 2**53 - 1
 """Most hits of a call or a descriptor."""
 
-Source: TypeAlias = Literal["server", "cache", "local", "allow", "deny"]
-"""What decided: the server, the denial cache, the local bucket, or `on_error`."""
+Source: TypeAlias = Literal["server", "lease", "cache", "local", "allow", "deny"]
+"""What decided: the server, a lease of the client, the denial cache, the local bucket, or
+`on_error`."""
 
 OnError: TypeAlias = Literal["allow", "deny", "local"]
 """Decision about a check or a reservation without an answer."""

@@ -113,6 +113,7 @@ class Options:
     local: LocalBucket
     breaker: BreakerOptions
     denial_cache: int
+    leases: bool | None = None
     unknown_domain: UnknownDomain = "allow"
     http_proxy: bool = False
     clock: Clock = field(default=time.monotonic_ns)
@@ -143,6 +144,11 @@ class Options:
             raise ValueError(f"deadline must be above 0 seconds, not {self.deadline}")
         if self.denial_cache < 0:
             raise ValueError(f"denial_cache must be at least 0, not {self.denial_cache}")
+
+    def leases_checks(self, *, of_middleware: bool) -> bool:
+        """Whether checks take leased hits."""
+        is_on = of_middleware if self.leases is None else self.leases
+        return is_on and self.protocol == "tollgate"
 
     def targets(self) -> list[str]:
         """Addresses in the form of gRPC."""

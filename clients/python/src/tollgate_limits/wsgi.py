@@ -44,7 +44,7 @@ class TollgateMiddleware(Middleware[Client]):
         call = self._call_of(request)
         if call is None:
             return self._app(environ, start_response)
-        decision = self._client.check(**call, dry_run=self._dry_run)
+        decision = self._client._check_request(**call, dry_run=self._dry_run)
         self._answers.report(request, decision)
         refusal = self._answers.http_refusal(decision)
         if refusal is not None:
