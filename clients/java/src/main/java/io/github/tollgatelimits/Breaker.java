@@ -100,6 +100,11 @@ final class Breaker {
     }
   }
 
+  /** Returns whether calls in a row have not failed. */
+  synchronized boolean isClosed() {
+    return state == State.CLOSED;
+  }
+
   /** Returns the failure that opened the breaker last, or null. */
   synchronized TollgateException cause() {
     return cause;

@@ -13,9 +13,15 @@ import java.util.OptionalLong;
  * @param descriptors descriptors, in their order
  * @param hits hits of each descriptor that has none of its own; empty: 1
  * @param dryRun whether a check takes no hits, as a peek; it needs {@link Protocol#TOLLGATE}
+ * @param leases whether a check leases hits if the client's option {@code leases} is not set, as
+ *     those of the middleware do
  */
 public record CheckRequest(
-    Optional<String> domain, List<Descriptor> descriptors, OptionalLong hits, boolean dryRun) {
+    Optional<String> domain,
+    List<Descriptor> descriptors,
+    OptionalLong hits,
+    boolean dryRun,
+    boolean leases) {
   /**
    * Copies the descriptors.
    *
@@ -32,7 +38,8 @@ public record CheckRequest(
 
   /** Returns a check of one hit. */
   public static CheckRequest of(Descriptor... descriptors) {
-    return new CheckRequest(Optional.empty(), List.of(descriptors), OptionalLong.empty(), false);
+    return new CheckRequest(
+        Optional.empty(), List.of(descriptors), OptionalLong.empty(), false, false);
   }
 
   /** Returns a new builder. */
@@ -42,7 +49,7 @@ public record CheckRequest(
 
   /** Returns this check, as a dry run or not. */
   public CheckRequest withDryRun(boolean dryRun) {
-    return new CheckRequest(domain, descriptors, hits, dryRun);
+    return new CheckRequest(domain, descriptors, hits, dryRun, leases);
   }
 
   Long hitsOrNull() {
@@ -55,6 +62,7 @@ public record CheckRequest(
     private final List<Descriptor> descriptors = new ArrayList<>();
     private OptionalLong hits = OptionalLong.empty();
     private boolean dryRun;
+    private boolean leases;
 
     private Builder() {}
 
@@ -89,12 +97,21 @@ public record CheckRequest(
     }
 
     /**
+     * Sets whether hits are leased if the client's option {@code leases} is not set. The middleware
+     * sets it. Default: false.
+     */
+    public Builder leases(boolean leases) {
+      this.leases = leases;
+      return this;
+    }
+
+    /**
      * Returns the request.
      *
      * @throws IllegalArgumentException if a value is out of its bounds
      */
     public CheckRequest build() {
-      return new CheckRequest(domain, descriptors, hits, dryRun);
+      return new CheckRequest(domain, descriptors, hits, dryRun, leases);
     }
   }
 }

@@ -230,6 +230,11 @@ final class Connections implements AutoCloseable {
     return connecting != null ? connecting : endpoints.get(start).channel;
   }
 
+  /** Returns whether the caller is on the thread of the connections. */
+  boolean isOnThread() {
+    return Thread.currentThread() == eventLoopThread;
+  }
+
   /** Runs a task on the thread of the connections. */
   void execute(Runnable task) {
     eventLoop.execute(task);
@@ -279,7 +284,7 @@ final class Connections implements AutoCloseable {
     endpoints.forEach(endpoint -> endpoint.channel.shutdownNow());
     resolver.shutdownNow();
     boolean interrupted = false;
-    boolean wait = Thread.currentThread() != eventLoopThread;
+    boolean wait = !isOnThread();
     try {
       for (Endpoint endpoint : wait ? endpoints : List.<Endpoint>of()) {
         endpoint.channel.awaitTermination(CLOSE_SECONDS, TimeUnit.SECONDS);

@@ -59,12 +59,17 @@ public record Decision(
 
   /**
    * Returns the tightest limit. If allowed, it has the least remaining. If refused, it is the first
-   * refused limit without a {@code retryAfter}, else the one with the longest.
+   * refused limit without a {@code retryAfter}, else the one with the longest. With {@link
+   * Source#LEASE} it has {@code remaining} and {@code reset} of this decision: the limits are those
+   * of the answer that granted the lease.
    *
    * @return empty if no limit applies
    */
   public Optional<Limit> tightestLimit() {
-    return Limit.tightest(limits, allowed);
+    Optional<Limit> tightest = Limit.tightest(limits, allowed);
+    return source == Source.LEASE && remaining.isPresent()
+        ? tightest.map(limit -> limit.with(remaining.getAsLong(), reset))
+        : tightest;
   }
 
   /** Returns this decision as the denial cache repeats it, with its times less {@code age}. */
@@ -78,6 +83,27 @@ public record Decision(
         limits.stream().map(limit -> limit.after(age)).toList(),
         noLimit,
         error,
+        Duration.ZERO);
+  }
+
+  /**
+   * Returns the decision of a check that takes hits of a lease.
+   *
+   * @param age time since the server granted it, with this decision
+   * @param left hits that the key has left
+   */
+  Decision byLease(Duration age, long left) {
+    return new Decision(
+        true,
+        Source.LEASE,
+        remaining.isPresent()
+            ? OptionalLong.of(remaining.getAsLong() + left)
+            : OptionalLong.empty(),
+        reset.map(time -> less(time, age)),
+        Optional.empty(),
+        limits,
+        Optional.empty(),
+        Optional.empty(),
         Duration.ZERO);
   }
 

@@ -15,7 +15,9 @@ import java.util.function.LongSupplier;
  */
 final class DenialCache {
   private static final long LIFETIME_MAX_NANOS = 1_000_000_000L;
-  private static final int DESCRIPTOR_BYTES_MAX = 1_024;
+
+  /** The bytes of keys and values that are remembered. */
+  static final int DESCRIPTOR_BYTES_MAX = 1_024;
 
   private final int entriesMax;
   private final LongSupplier clock;
@@ -95,7 +97,8 @@ final class DenialCache {
     }
   }
 
-  private static long lifetime(Decision decision) {
+  /** Returns how long a refusal is repeated. */
+  static long lifetime(Decision decision) {
     Duration longest = Duration.ofNanos(LIFETIME_MAX_NANOS);
     Duration retryAfter = decision.retryAfter().orElse(longest);
     return retryAfter.compareTo(longest) < 0 ? retryAfter.toNanos() : LIFETIME_MAX_NANOS;

@@ -59,6 +59,11 @@ public record Limit(
     return retryAfter.orElse(NEVER);
   }
 
+  Limit with(long remaining, Optional<Duration> reset) {
+    return new Limit(
+        descriptor, name, rule, requestsPerUnit, window, allowed, remaining, reset, retryAfter);
+  }
+
   Limit after(Duration elapsed) {
     return new Limit(
         descriptor,

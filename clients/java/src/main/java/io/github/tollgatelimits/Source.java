@@ -4,6 +4,8 @@ package io.github.tollgatelimits;
 public enum Source {
   /** The server answered. */
   SERVER,
+  /** A lease: hits that the server granted in advance. */
+  LEASE,
   /** The denial cache repeated a refusal of the server. */
   CACHE,
   /** The server did not answer, and the local token bucket decided. */

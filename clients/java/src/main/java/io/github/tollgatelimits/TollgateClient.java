@@ -1,6 +1,9 @@
 package io.github.tollgatelimits;
 
+import io.github.tollgatelimits.internal.v1.BatchRequest;
+import io.github.tollgatelimits.internal.v1.BatchResponse;
 import io.github.tollgatelimits.internal.v1.CheckResponse;
+import io.github.tollgatelimits.internal.v1.LeaseRequest;
 import io.grpc.Deadline;
 import io.grpc.Status;
 import io.opentelemetry.api.OpenTelemetry;
@@ -13,6 +16,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 import java.util.function.Function;
@@ -39,6 +43,12 @@ public final class TollgateClient implements AutoCloseable {
 
   private final Breaker breaker;
   private final DenialCache denialCache;
+
+  /** Leases; null where the client uses none. */
+  private final Leases leases;
+
+  private final boolean leasesEveryCheck;
+  private final Thread atExit = new Thread(this::returnLeases, "tollgate-client-exit");
   private final LocalBuckets localBuckets;
   private final Telemetry telemetry;
   private final FailureLog failures;
@@ -63,6 +73,13 @@ public final class TollgateClient implements AutoCloseable {
             options.keepaliveTimeout,
             options.httpProxy);
     stream = options.batching ? new CheckStream(connections, deadlineNanos) : null;
+    leasesEveryCheck = Boolean.TRUE.equals(options.leases);
+    if (protocol instanceof TollgateProtocol own && !Boolean.FALSE.equals(options.leases)) {
+      leases = new Leases(options.clock, new LeaseCalls(own, options.leaseRounds));
+      Runtime.getRuntime().addShutdownHook(atExit);
+    } else {
+      leases = null;
+    }
   }
 
   /** Returns a new builder. Only the domain has no default. */
@@ -98,21 +115,31 @@ public final class TollgateClient implements AutoCloseable {
     Timer timer = new Timer();
     Telemetry.Operation operation = telemetry.begin("check", domain);
     List<Long> hits = Hits.ofEach(request.descriptors(), request.hitsOrNull());
-    String key = denialCache.isEnabled() ? DescriptorKey.of(domain, request.descriptors()) : null;
-    if (key != null) {
-      Optional<Decision> remembered = denialCache.find(key, hits);
-      if (remembered.isPresent()) {
-        Decision decision = timer.stop(remembered.get());
-        operation.decided(decision);
-        return CompletableFuture.completedFuture(decision);
-      }
+    boolean leased =
+        leases != null && (leasesEveryCheck || request.leases()) && Leases.canLease(request);
+    String key =
+        leased || denialCache.isEnabled() ? DescriptorKey.of(domain, request.descriptors()) : null;
+    Leases.Step step = Leases.Step.SEND;
+    Optional<Decision> found = key == null ? Optional.empty() : denialCache.find(key, hits);
+    if (leased && found.isPresent()) {
+      leases.refuse(key, hits.get(0));
+    } else if (leased) {
+      step = leases.decide(key, domain, request.descriptors(), hits.get(0));
+      found = Optional.ofNullable(step.decision());
+    }
+    if (found.isPresent()) {
+      Decision decision = timer.stop(found.get());
+      operation.decided(decision);
+      return CompletableFuture.completedFuture(decision);
     }
     CompletableFuture<Decision> answer =
-        guarded(
-            wait ->
-                request.dryRun()
-                    ? send(protocol.peek(domain, request), true, wait)
-                    : sendCheck(domain, request, wait));
+        step.later() != null
+            ? afterLease(step.later(), domain, request)
+            : guarded(
+                wait ->
+                    request.dryRun()
+                        ? send(protocol.peek(domain, request), true, wait)
+                        : sendCheck(domain, request, wait));
     return follow(
         answer,
         operation,
@@ -126,6 +153,27 @@ public final class TollgateClient implements AutoCloseable {
         error ->
             timer.stop(withoutAnswer(domain, request.descriptors(), request.hitsOrNull(), error)),
         operation::decided);
+  }
+
+  /** Waits for a lease. Without a hit in it, sends a check within the same deadline. */
+  private CompletableFuture<Decision> afterLease(
+      CompletableFuture<Decision> lease, String domain, CheckRequest request) {
+    Deadline deadline = newDeadline();
+    CompletableFuture<Decision> result = new CompletableFuture<>();
+    cancelWith(result, lease);
+    lease
+        .thenCompose(
+            decision -> {
+              if (decision != null) {
+                return CompletableFuture.completedFuture(decision);
+              }
+              CompletableFuture<Decision> check =
+                  guarded(wait -> send(protocol.check(domain, request), false, wait, deadline));
+              cancelWith(result, check);
+              return check;
+            })
+        .whenComplete((decision, error) -> complete(result, decision, error));
+    return result;
   }
 
   /**
@@ -244,16 +292,94 @@ public final class TollgateClient implements AutoCloseable {
   }
 
   /**
-   * Closes the connections and ends the client's threads. Calls in flight end as calls without an
-   * answer. Later calls throw an {@link IllegalStateException}. Closing twice is fine.
+   * Gives back the hits of leases, closes the connections and ends the client's threads. Calls in
+   * flight end as calls without an answer. Later calls throw an {@link IllegalStateException}.
+   * Closing twice is fine.
    */
   @Override
   public void close() {
     if (closed.compareAndSet(false, true)) {
+      if (leases != null) {
+        returnLeases();
+        ignoreExit();
+      }
       if (stream != null) {
         stream.close();
       }
       connections.close();
+    }
+  }
+
+  /** Ends the leases. Waits for the answer to their return, unless that needs this thread. */
+  private void returnLeases() {
+    CompletableFuture<?> returned = leases.close();
+    if (connections.isOnThread()) {
+      return;
+    }
+    try {
+      returned.get(deadlineNanos, TimeUnit.NANOSECONDS);
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+    } catch (ExecutionException | TimeoutException lost) {
+      // The hits stay taken until the lease ends.
+    }
+  }
+
+  private void ignoreExit() {
+    try {
+      Runtime.getRuntime().removeShutdownHook(atExit);
+    } catch (IllegalStateException exiting) {
+      // The hook runs or has run.
+    }
+  }
+
+  /** Makes a round of leases. For tests, which turn the timer off. */
+  void runLeaseRound() {
+    if (leases != null) {
+      await(leases.round());
+    }
+  }
+
+  /** Waits for the calls for leases in the background. For tests. */
+  void awaitLeases() {
+    if (leases != null) {
+      await(leases.inFlight());
+    }
+  }
+
+  /** The calls of leases. */
+  private final class LeaseCalls implements Leases.Calls {
+    private final TollgateProtocol own;
+    private final boolean timer;
+
+    LeaseCalls(TollgateProtocol own, boolean timer) {
+      this.own = own;
+      this.timer = timer;
+    }
+
+    @Override
+    public CompletableFuture<Leases.Granted> lease(LeaseRequest request) {
+      return guarded(wait -> send(own.lease(request), false, wait));
+    }
+
+    @Override
+    public CompletableFuture<BatchResponse> batch(BatchRequest request, boolean hasLeases) {
+      // As other calls that settle, returns do not ask the breaker.
+      return hasLeases
+          ? guarded(wait -> send(own.batch(request), false, wait))
+          : send(own.batch(request), false, false);
+    }
+
+    @Override
+    public boolean mayRenew() {
+      return breaker.isClosed();
+    }
+
+    @Override
+    public void scheduleRound() {
+      if (timer) {
+        connections.schedule(leases::runRound, Leases.ROUND_NANOS);
+      }
     }
   }
 
@@ -315,13 +441,17 @@ public final class TollgateClient implements AutoCloseable {
         (value, error) -> {
           // Before the caller goes on: its next call sees the new state of the breaker.
           report(permit, error);
-          if (error == null) {
-            result.complete(value);
-          } else {
-            result.completeExceptionally(error);
-          }
+          complete(result, value, error);
         });
     return result;
+  }
+
+  private static <R> void complete(CompletableFuture<R> result, R value, Throwable error) {
+    if (error == null) {
+      result.complete(value);
+    } else {
+      result.completeExceptionally(error);
+    }
   }
 
   private static void report(Breaker.Permit permit, Throwable error) {
@@ -362,7 +492,15 @@ public final class TollgateClient implements AutoCloseable {
    * @param wait whether to wait for a connection if none can be made now
    */
   private <Q, A, R> CompletableFuture<R> send(Rpc<Q, A, R> rpc, boolean repeatable, boolean wait) {
-    Deadline deadline = Deadline.after(deadlineNanos, TimeUnit.NANOSECONDS);
+    return send(rpc, repeatable, wait, newDeadline());
+  }
+
+  private Deadline newDeadline() {
+    return Deadline.after(deadlineNanos, TimeUnit.NANOSECONDS);
+  }
+
+  private <Q, A, R> CompletableFuture<R> send(
+      Rpc<Q, A, R> rpc, boolean repeatable, boolean wait, Deadline deadline) {
     CompletableFuture<R> result = new CompletableFuture<>();
     attempt(rpc, repeatable, wait, deadline, result);
     return result;
@@ -447,7 +585,8 @@ public final class TollgateClient implements AutoCloseable {
     throw error;
   }
 
-  private static Throwable cause(Throwable error) {
+  /** Returns an error without what futures put around it. */
+  static Throwable cause(Throwable error) {
     return error instanceof CompletionException && error.getCause() != null
         ? error.getCause()
         : error;
@@ -513,6 +652,8 @@ public final class TollgateClient implements AutoCloseable {
     private int breakerFailures = 5;
     private Duration breakerOpen = Duration.ofSeconds(1);
     private int denialCacheEntries = 10_000;
+    private Boolean leases;
+    private boolean leaseRounds = true;
     private boolean batching;
     private boolean httpProxy;
     private LongSupplier clock = System::nanoTime;
@@ -617,6 +758,22 @@ public final class TollgateClient implements AutoCloseable {
     }
 
     /**
+     * Sets whether checks take hits from leases, without a call: for all checks, or for none.
+     * {@link Protocol#ENVOY} has no leases. Default: for those of the middleware, and those that
+     * say so by {@link CheckRequest.Builder#leases}.
+     */
+    public Builder leases(boolean leases) {
+      this.leases = leases;
+      return this;
+    }
+
+    /** Turns the timer of returns off. */
+    Builder withoutLeaseRounds() {
+      this.leaseRounds = false;
+      return this;
+    }
+
+    /**
      * Sends concurrent checks over one stream: at most 64 in progress, and at most 1,024 that wait
      * for a place within their deadline. A check beyond that has no answer. The stream uses one
      * address at a time. It needs {@link Protocol#TOLLGATE}. Default: off.
@@ -636,8 +793,8 @@ public final class TollgateClient implements AutoCloseable {
     }
 
     /**
-     * Sets the clock of the breaker, the denial cache, the local bucket and the log, in nanoseconds
-     * from any start. It must not run backwards. Default: {@link System#nanoTime}.
+     * Sets the clock of the breaker, the denial cache, leases, the local bucket and the log, in
+     * nanoseconds from any start. It must not run backwards. Default: {@link System#nanoTime}.
      */
     public Builder clock(LongSupplier clock) {
       this.clock = Objects.requireNonNull(clock, "clock");

@@ -1,9 +1,13 @@
 package io.github.tollgatelimits;
 
+import io.github.tollgatelimits.internal.v1.BatchRequest;
+import io.github.tollgatelimits.internal.v1.BatchResponse;
 import io.github.tollgatelimits.internal.v1.CheckResponse;
 import io.github.tollgatelimits.internal.v1.CommitRequest;
 import io.github.tollgatelimits.internal.v1.Entry;
 import io.github.tollgatelimits.internal.v1.ExtendRequest;
+import io.github.tollgatelimits.internal.v1.LeaseRequest;
+import io.github.tollgatelimits.internal.v1.LeaseResponse;
 import io.github.tollgatelimits.internal.v1.LimitStatus;
 import io.github.tollgatelimits.internal.v1.ReleaseRequest;
 import io.github.tollgatelimits.internal.v1.ReserveResponse;
@@ -15,6 +19,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.OptionalLong;
+import java.util.function.Function;
 
 /** Messages of {@code tollgate.v1.RateLimits}. */
 final class TollgateProtocol implements CheckProtocol {
@@ -52,6 +57,13 @@ final class TollgateProtocol implements CheckProtocol {
           "Extend",
           ExtendRequest.getDefaultInstance(),
           SettleResponse.getDefaultInstance());
+
+  private static final MethodDescriptor<LeaseRequest, LeaseResponse> LEASE =
+      CheckProtocol.unary(
+          SERVICE, "Lease", LeaseRequest.getDefaultInstance(), LeaseResponse.getDefaultInstance());
+  private static final MethodDescriptor<BatchRequest, BatchResponse> BATCH =
+      CheckProtocol.unary(
+          SERVICE, "Batch", BatchRequest.getDefaultInstance(), BatchResponse.getDefaultInstance());
 
   /** The parts of a reservation that the server made. */
   record Reserved(Decision decision, Optional<String> id, long hits, Optional<Duration> expires) {}
@@ -141,6 +153,14 @@ final class TollgateProtocol implements CheckProtocol {
         TollgateProtocol::settlement);
   }
 
+  Rpc<?, ?, Leases.Granted> lease(LeaseRequest request) {
+    return new Rpc<>(LEASE, request, TollgateProtocol::granted);
+  }
+
+  Rpc<BatchRequest, BatchResponse, BatchResponse> batch(BatchRequest request) {
+    return new Rpc<>(BATCH, request, Function.identity());
+  }
+
   private static io.github.tollgatelimits.internal.v1.CheckRequest message(
       String domain, CheckRequest request) {
     var message =
@@ -151,7 +171,7 @@ final class TollgateProtocol implements CheckProtocol {
     return message.build();
   }
 
-  private static List<io.github.tollgatelimits.internal.v1.Descriptor> messages(
+  static List<io.github.tollgatelimits.internal.v1.Descriptor> messages(
       List<Descriptor> descriptors) {
     return descriptors.stream().map(TollgateProtocol::message).toList();
   }
@@ -196,6 +216,23 @@ final class TollgateProtocol implements CheckProtocol {
         Optional.of(answer.getReservation()).filter(id -> decision.allowed() && !id.isEmpty()),
         answer.getHits(),
         CheckProtocol.duration(answer.hasExpires(), answer.getExpires()));
+  }
+
+  static Leases.Granted granted(LeaseResponse answer) {
+    Decision decision =
+        decision(
+            answer.getVerdict(),
+            answer.hasRemaining() ? OptionalLong.of(answer.getRemaining()) : OptionalLong.empty(),
+            CheckProtocol.duration(answer.hasReset(), answer.getReset()),
+            CheckProtocol.duration(answer.hasRetryAfter(), answer.getRetryAfter()),
+            answer.getLimitsList(),
+            "");
+    return new Leases.Granted(
+        decision,
+        answer.getNotLeased().isEmpty(),
+        answer.getLease(),
+        answer.getGranted(),
+        CheckProtocol.duration(true, answer.getExpires()).orElseThrow());
   }
 
   private static Decision decision(

@@ -4,11 +4,15 @@ import com.google.protobuf.Message;
 import io.github.tollgatelimits.internal.rls.RateLimitRequest;
 import io.github.tollgatelimits.internal.rls.RateLimitResponse;
 import io.github.tollgatelimits.internal.v1.Answer;
+import io.github.tollgatelimits.internal.v1.BatchRequest;
+import io.github.tollgatelimits.internal.v1.BatchResponse;
 import io.github.tollgatelimits.internal.v1.Call;
 import io.github.tollgatelimits.internal.v1.CheckResponse;
 import io.github.tollgatelimits.internal.v1.CommitRequest;
 import io.github.tollgatelimits.internal.v1.ExtendRequest;
 import io.github.tollgatelimits.internal.v1.Failure;
+import io.github.tollgatelimits.internal.v1.LeaseRequest;
+import io.github.tollgatelimits.internal.v1.LeaseResponse;
 import io.github.tollgatelimits.internal.v1.ReleaseRequest;
 import io.github.tollgatelimits.internal.v1.ReserveResponse;
 import io.github.tollgatelimits.internal.v1.SettleResponse;
@@ -73,6 +77,20 @@ final class ScriptedServer implements AutoCloseable {
                         handler())
                     .addMethod(
                         unary(own, "Release", ReleaseRequest.getDefaultInstance(), settled),
+                        handler())
+                    .addMethod(
+                        unary(
+                            own,
+                            "Lease",
+                            LeaseRequest.getDefaultInstance(),
+                            LeaseResponse.getDefaultInstance()),
+                        handler())
+                    .addMethod(
+                        unary(
+                            own,
+                            "Batch",
+                            BatchRequest.getDefaultInstance(),
+                            BatchResponse.getDefaultInstance()),
                         handler())
                     .addMethod(CheckStream.METHOD, streamHandler())
                     .addMethod(

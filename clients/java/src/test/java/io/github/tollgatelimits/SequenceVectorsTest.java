@@ -13,8 +13,14 @@ import com.google.protobuf.Message;
 import com.google.protobuf.util.JsonFormat;
 import io.github.tollgatelimits.internal.rls.RateLimitRequest;
 import io.github.tollgatelimits.internal.rls.RateLimitResponse;
+import io.github.tollgatelimits.internal.v1.Answer;
+import io.github.tollgatelimits.internal.v1.BatchRequest;
+import io.github.tollgatelimits.internal.v1.BatchResponse;
+import io.github.tollgatelimits.internal.v1.Call;
 import io.github.tollgatelimits.internal.v1.CheckResponse;
+import io.github.tollgatelimits.internal.v1.LeaseResponse;
 import io.github.tollgatelimits.internal.v1.ReserveResponse;
+import io.github.tollgatelimits.internal.v1.ReturnRequest;
 import io.github.tollgatelimits.internal.v1.SettleResponse;
 import io.grpc.Status;
 import java.io.IOException;
@@ -51,7 +57,6 @@ import org.junit.jupiter.api.TestFactory;
 /** Runs {@code sequences.json} on a scripted server. */
 class SequenceVectorsTest {
   private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
-  private static final Object HANG = new Object();
   private static ScriptedServer server;
 
   @BeforeAll
@@ -73,6 +78,20 @@ class SequenceVectorsTest {
   Stream<DynamicTest> batchedSequences() {
     return Vectors.tests(
         "sequences.json",
+        " (batching)",
+        vector -> !vector.path("options").path("protocol").asText().equals("envoy"),
+        vector -> run(vector, true));
+  }
+
+  @TestFactory
+  Stream<DynamicTest> leases() {
+    return Vectors.tests("leases.json", vector -> run(vector, false));
+  }
+
+  @TestFactory
+  Stream<DynamicTest> batchedLeases() {
+    return Vectors.tests(
+        "leases.json",
         " (batching)",
         vector -> !vector.path("options").path("protocol").asText().equals("envoy"),
         vector -> run(vector, true));
@@ -151,9 +170,14 @@ class SequenceVectorsTest {
         int repeat = step.path("repeat").asInt(1);
         for (int round = 0; round < repeat; round++) {
           runner.step(step);
-          for (ScriptedServer.Received received : server.calls()) {
+          List<ScriptedServer.Received> calls = server.calls();
+          // A check that has waited for a lease has less time than the checks of the stream.
+          boolean waited = calls.stream().anyMatch(call -> call.method().equals("Lease"));
+          for (ScriptedServer.Received received : calls) {
             assertEquals(
-                batching && received.method().equals("Check"), received.streamed(), "streamed");
+                batching && !waited && received.method().equals("Check"),
+                received.streamed(),
+                "streamed");
           }
         }
       }
@@ -240,6 +264,7 @@ class SequenceVectorsTest {
             .addresses(address)
             .domain("vectors")
             .batching(batching)
+            .withoutLeaseRounds()
             .deadline(Duration.ofMillis(options.path("deadline_ms").asLong(2_000)))
             .clock(clock::get);
     options
@@ -252,6 +277,7 @@ class SequenceVectorsTest {
                 case "unknown_domain" -> builder.unknownDomain(named(UnknownDomain.class, value));
                 case "on_error" -> builder.onError(named(OnError.class, value));
                 case "protocol" -> builder.protocol(named(Protocol.class, value));
+                case "leases" -> builder.leases(value.asText().equals("on"));
                 case "denial_cache_entries" -> builder.denialCacheEntries(value.asInt());
                 case "local" ->
                     builder.local(value.path("per_second").asLong(), value.path("burst").asLong());
@@ -290,7 +316,7 @@ class SequenceVectorsTest {
         server.close();
         return;
       }
-      script(step.path("server"));
+      script(step.path("server"), clock);
       JsonNode expect = step.path("expect");
       ObjectNode actual = JSON.objectNode();
       try {
@@ -301,6 +327,7 @@ class SequenceVectorsTest {
         actual.put("fails", "argument");
         actual.put("message", error.getMessage());
       }
+      client.awaitLeases();
       JsonNode warning = warnings.take();
       if (!expect.has("fails")) {
         assertNull(actual.get("fails"), () -> "fails with " + actual.get("fails"));
@@ -318,9 +345,23 @@ class SequenceVectorsTest {
                   compareWarning(field.getValue(), warning);
                 } else {
                   JsonNode value = actual.has(name) ? actual.get(name) : JSON.nullNode();
+                  if (name.equals("limits") && value.size() == field.getValue().size()) {
+                    value = onlyExpected(field.getValue(), value);
+                  }
                   assertEquals(normal(field.getValue()), normal(value), name);
                 }
               });
+    }
+
+    /** Returns the limits without fields that are not compared. */
+    private static JsonNode onlyExpected(JsonNode expect, JsonNode actual) {
+      ArrayNode limits = JSON.arrayNode();
+      for (int at = 0; at < actual.size(); at++) {
+        List<String> names = new ArrayList<>();
+        expect.get(at).fieldNames().forEachRemaining(names::add);
+        limits.add(((ObjectNode) actual.get(at)).deepCopy().retain(names));
+      }
+      return limits;
     }
 
     private void compareWarning(JsonNode expect, JsonNode actual) {
@@ -364,6 +405,8 @@ class SequenceVectorsTest {
             describe(
                 reservation.extend(Duration.ofMillis(step.path("expires_ms").asLong())), actual);
         case "end_scope" -> reservation.close();
+        case "tick" -> client.runLeaseRound();
+        case "close" -> client.close();
         default -> throw new IllegalStateException("step " + step.path("do"));
       }
     }
@@ -374,7 +417,10 @@ class SequenceVectorsTest {
     if (step.has("hits")) {
       request.hits(step.path("hits").asLong());
     }
-    return request.dryRun(step.path("dry_run").asBoolean()).build();
+    return request
+        .dryRun(step.path("dry_run").asBoolean())
+        .leases(step.path("middleware").asBoolean())
+        .build();
   }
 
   private static ReserveRequest reserveRequest(JsonNode step) {
@@ -474,24 +520,46 @@ class SequenceVectorsTest {
     return node.isNull() ? "null" : node.asText();
   }
 
-  private static void script(JsonNode answers) {
-    Deque<Object> left = new ArrayDeque<>();
+  private static void script(JsonNode answers, AtomicLong clock) {
+    Deque<JsonNode> left = new ArrayDeque<>();
     if (answers.isArray()) {
-      answers.forEach(answer -> left.add(answer(answer)));
+      answers.forEach(left::add);
     } else if (!answers.isMissingNode()) {
-      left.add(answer(answers));
+      left.add(answers);
     }
     boolean one = !answers.isArray();
     server.answer(
         received -> {
           synchronized (left) {
-            Object next = one ? left.peek() : left.poll();
+            JsonNode next = one ? left.peek() : left.poll();
             if (next == null) {
               return Status.INTERNAL.withDescription("the step has no answer for this call");
             }
-            return next == HANG ? null : next;
+            clock.addAndGet(next.path("advance_ms").asLong() * 1_000_000L);
+            return next.has("batch")
+                ? batch((BatchRequest) received.request(), next.path("batch"))
+                : answer(next);
           }
         });
+  }
+
+  /** Answers each lease of a batch alike, and each return by all of its hits. */
+  private static BatchResponse batch(BatchRequest request, JsonNode leases) {
+    BatchResponse.Builder batch = BatchResponse.newBuilder();
+    for (Call call : request.getCallsList()) {
+      Answer.Builder answer = batch.addAnswersBuilder();
+      if (call.hasGiveBack()) {
+        answer.getGiveBackBuilder().setReturned(call.getGiveBack().getUnused());
+      } else if (answer(leases) instanceof Status status) {
+        answer
+            .getFailureBuilder()
+            .setCode(status.getCode().value())
+            .setMessage(status.getDescription());
+      } else {
+        answer.setLease((LeaseResponse) answer(leases));
+      }
+    }
+    return batch.build();
   }
 
   private static Object answer(JsonNode answer) {
@@ -500,13 +568,15 @@ class SequenceVectorsTest {
           .toStatus()
           .withDescription(answer.path("message").asText("vector"));
     } else if (answer.has("hang")) {
-      return HANG;
+      return null;
     } else if (answer.has("check")) {
       return parse(answer.path("check"), CheckResponse.newBuilder());
     } else if (answer.has("reserve")) {
       return parse(answer.path("reserve"), ReserveResponse.newBuilder());
     } else if (answer.has("settle")) {
       return parse(answer.path("settle"), SettleResponse.newBuilder());
+    } else if (answer.has("lease")) {
+      return parse(answer.path("lease"), LeaseResponse.newBuilder());
     } else if (answer.has("envoy")) {
       return parse(answer.path("envoy"), RateLimitResponse.newBuilder());
     }
@@ -553,16 +623,50 @@ class SequenceVectorsTest {
     List<ScriptedServer.Received> calls = server.calls();
     assertTrue(!calls.isEmpty(), "no call has arrived");
     ScriptedServer.Received received = calls.get(calls.size() - 1);
+    ObjectNode actual = describe(received.method(), received.request());
+    expect
+        .fields()
+        .forEachRemaining(
+            field -> {
+              JsonNode value =
+                  actual.has(field.getKey()) ? actual.get(field.getKey()) : JSON.nullNode();
+              if (field.getKey().equals("calls")) {
+                assertEquals(unordered(field.getValue()), unordered(value), "request.calls");
+              } else {
+                assertEquals(normal(field.getValue()), normal(value), "request." + field.getKey());
+              }
+            });
+  }
+
+  private static List<String> unordered(JsonNode calls) {
+    return StreamSupport.stream(calls.spliterator(), false)
+        .map(call -> normal(call).toString())
+        .sorted()
+        .toList();
+  }
+
+  /** Returns a request in the fields of the vectors. */
+  private static ObjectNode describe(String method, Message request) {
     ObjectNode actual = JSON.objectNode();
-    actual.put("method", received.method());
-    boolean envoy = received.request() instanceof RateLimitRequest;
+    actual.put("method", method);
+    if (request instanceof BatchRequest batch) {
+      ArrayNode calls = actual.putArray("calls");
+      for (Call call : batch.getCallsList()) {
+        ReturnRequest back = call.getGiveBack();
+        calls.add(
+            call.hasLease()
+                ? describe("Lease", call.getLease())
+                : describe("Return", back).put("unused", back.getUnused()));
+      }
+      return actual;
+    }
+    boolean envoy = request instanceof RateLimitRequest;
     ObjectNode sent;
     try {
       sent =
           (ObjectNode)
               new com.fasterxml.jackson.databind.ObjectMapper()
-                  .readTree(
-                      JsonFormat.printer().preservingProtoFieldNames().print(received.request()));
+                  .readTree(JsonFormat.printer().preservingProtoFieldNames().print(request));
     } catch (IOException error) {
       throw new IllegalStateException(error);
     }
@@ -583,9 +687,14 @@ class SequenceVectorsTest {
     if (sent.has(hits)) {
       actual.put("hits", sent.path(hits).asLong());
     }
-    for (String field : List.of("reservation", "on_expiry")) {
+    for (String field : List.of("reservation", "on_expiry", "lease")) {
       if (sent.has(field)) {
         actual.set(field, sent.path(field));
+      }
+    }
+    for (String field : List.of("admitted", "refused")) {
+      if (sent.has(field)) {
+        actual.put(field, sent.path(field).asLong());
       }
     }
     if (sent.has("expires")) {
@@ -593,13 +702,6 @@ class SequenceVectorsTest {
       double seconds = Double.parseDouble(expires.substring(0, expires.length() - 1));
       actual.put("expires_ms", Math.round(seconds * 1_000));
     }
-    expect
-        .fields()
-        .forEachRemaining(
-            field -> {
-              JsonNode value =
-                  actual.has(field.getKey()) ? actual.get(field.getKey()) : JSON.nullNode();
-              assertEquals(normal(field.getValue()), normal(value), "request." + field.getKey());
-            });
+    return actual;
   }
 }

@@ -13,6 +13,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -49,6 +50,43 @@ class ServiceTest {
         allowed += decision.allowed() ? 1 : 0;
       }
       assertEquals(100, allowed);
+    }
+  }
+
+  @Test
+  void clientsWithLeasesShareALimit() throws Exception {
+    try (RealTollgate tollgate = RealTollgate.start()) {
+      AtomicInteger allowed = new AtomicInteger();
+      AtomicInteger leased = new AtomicInteger();
+      ExecutorService callers = Executors.newFixedThreadPool(4);
+      try (TollgateClient first = client(tollgate.address()).leases(true).build();
+          TollgateClient second = client(tollgate.address()).leases(true).build()) {
+        List<Future<?>> ends = new ArrayList<>();
+        for (TollgateClient client : List.of(first, second, first, second)) {
+          ends.add(
+              callers.submit(
+                  () -> {
+                    for (int call = 0; call < 40; call++) {
+                      Decision decision = client.check(Descriptor.of("hundred", "leased"));
+                      allowed.addAndGet(decision.allowed() ? 1 : 0);
+                      leased.addAndGet(decision.source() == Source.LEASE ? 1 : 0);
+                    }
+                  }));
+        }
+        for (Future<?> end : ends) {
+          end.get();
+        }
+      } finally {
+        callers.shutdown();
+      }
+      assertTrue(leased.get() > 0, "no hit was leased");
+      // Closed clients have given back what they did not use.
+      try (TollgateClient client = client(tollgate.address()).build()) {
+        while (client.check(Descriptor.of("hundred", "leased")).allowed()) {
+          allowed.incrementAndGet();
+        }
+      }
+      assertEquals(100, allowed.get());
     }
   }
 

@@ -36,9 +36,15 @@ public final class Vectors {
   /** Returns a test for each case of a file that applies, with a suffix of their names. */
   public static Stream<DynamicTest> tests(
       String file, String suffix, Predicate<JsonNode> applies, Case run) {
-    JsonNode cases = read(file).path("cases");
+    return tests(file, "cases", suffix, applies, run);
+  }
+
+  /** Returns a test for each case of a list of a file that applies. */
+  public static Stream<DynamicTest> tests(
+      String file, String list, String suffix, Predicate<JsonNode> applies, Case run) {
+    JsonNode cases = read(file).path(list);
     if (cases.isEmpty()) {
-      throw new IllegalStateException(file + " has no cases");
+      throw new IllegalStateException(file + " has no " + list);
     }
     return StreamSupport.stream(cases.spliterator(), false)
         .filter(applies)

@@ -79,7 +79,11 @@ public final class LimitOptions<R> {
       return Optional.empty();
     }
     CheckRequest.Builder check =
-        CheckRequest.builder().descriptors(present).dryRun(count != Count.ALL);
+        CheckRequest.builder()
+            .descriptors(present)
+            .dryRun(count != Count.ALL)
+            // Dry runs see leased hits as taken.
+            .leases(count == Count.ALL);
     hits.ifPresent(function -> check.hits(function.applyAsLong(request)));
     return Optional.of(check.build());
   }

@@ -74,6 +74,9 @@ public class TollgateAutoConfiguration {
             .batching(properties.batching())
             .breaker(properties.breaker().failures(), properties.breaker().open())
             .local(properties.local().perSecond(), properties.local().burst());
+    if (properties.leases() != null) {
+      builder.leases(properties.leases());
+    }
     TollgateProperties.Tls tls = properties.tls();
     if (tls != null) {
       builder.tls(

@@ -21,6 +21,7 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  * @param onError what decides without an answer
  * @param unknownDomain what becomes of a check whose domain no rules have
  * @param denialCacheEntries bound of the denial cache; 0 turns it off
+ * @param leases whether checks take hits from leases; absent: those of the filter
  * @param batching whether concurrent checks go over one stream
  * @param breaker circuit breaker
  * @param local token bucket of {@code on-error: local}
@@ -36,6 +37,7 @@ public record TollgateProperties(
     @DefaultValue("ALLOW") OnError onError,
     @DefaultValue("ALLOW") UnknownDomain unknownDomain,
     @DefaultValue("10000") int denialCacheEntries,
+    Boolean leases,
     @DefaultValue("false") boolean batching,
     @DefaultValue Breaker breaker,
     @DefaultValue Local local,

@@ -30,7 +30,9 @@ import org.junit.jupiter.api.TestFactory;
 class AnswerVectorsTest {
   @TestFactory
   Stream<DynamicTest> answers() {
-    return Vectors.tests("answers.json", AnswerVectorsTest::run);
+    return Stream.concat(
+        Vectors.tests("answers.json", AnswerVectorsTest::run),
+        Vectors.tests("leases.json", "answers", "", vector -> true, AnswerVectorsTest::run));
   }
 
   private static void run(JsonNode vector) throws Exception {
