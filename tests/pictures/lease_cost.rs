@@ -155,10 +155,10 @@ impl Replica {
     fn ask(&mut self, check: &Check, shared: &mut State, now_us: u64, trips: &mut u64) -> bool {
         for _ in 0..ROUNDS_MAX {
             let mut back = Vec::new();
-            let spent = self.leases.spend(check, now_us, &mut back);
+            let spent = self.leases.spend(check, now_us, 0, &mut back);
             *trips += give_back(shared, back, now_us);
-            if let Some(outcome) = spent {
-                return outcome.allowed;
+            if let Some(spent) = spent {
+                return spent.outcome.allowed;
             }
             let take = self.leases.next_take(check, 1, now_us);
             let at = BEGIN.plus_us(now_us);

@@ -399,6 +399,7 @@ async fn many_at_once_are_answered_each_once() {
 /// that age.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_admitted_that_was_granted_longer_ago_than_an_age() {
+    let mut ahead = 0;
     for (number, name) in ["sliding_window", "token_bucket", "fixed_window"]
         .iter()
         .enumerate()
@@ -425,6 +426,10 @@ async fn nothing_is_admitted_that_was_granted_longer_ago_than_an_age() {
                     ..check(1, 200, 1)
                 };
                 let replica = usize::try_from(next(3)).unwrap();
+                // A store that is far away is asked before a lease is spent.
+                if next(2) == 0 {
+                    *replicas.shared.delay_us.lock().unwrap() = next(100_000);
+                }
                 if replicas.ask(replica, &asked).await.allowed {
                     admitted.push((replicas.clock.uptime_us(), asked.operation.hits.requested()));
                 }
@@ -449,6 +454,124 @@ async fn nothing_is_admitted_that_was_granted_longer_ago_than_an_age() {
                 }
             }
             assert!(admitted.len() > 50);
+            ahead += replicas.metric("tollgate_lease_takes_ahead_total");
         }
     }
+    assert!(ahead > 20, "{ahead}");
+}
+
+/// A bucket of an hour whose lease is full, and whose takes last 80 ms.
+async fn far_store() -> (Replicas, Check) {
+    let replicas = Replicas::new(1, LEASES);
+    let check = check(1, 1_000_000, 1);
+    while replicas.held() < 500 {
+        *replicas.shared.delay_us.lock().unwrap() = 80_000;
+        assert_eq!(replicas.burst(&[0], 1, 50, &check).await, 50);
+    }
+    (replicas, check)
+}
+
+/// Asks every millisecond of the clock until a take in advance is sent.
+async fn ask_until_low(replicas: &Replicas, check: &Check) {
+    let sent = replicas.metric("tollgate_lease_takes_ahead_total");
+    for _ in 0..4_000 {
+        assert!(replicas.ask(0, check).await.allowed);
+        if replicas.metric("tollgate_lease_takes_ahead_total") > sent {
+            return;
+        }
+        replicas.clock.advance_us(1_000);
+    }
+    panic!("no take was sent in advance");
+}
+
+/// No check waits for a store that is far away while hits are left: the call is held, so a check
+/// that waits for it would never be answered.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_refilled_before_it_is_spent() {
+    let (replicas, check) = far_store().await;
+    let [refill] = replicas.hold();
+    ask_until_low(&replicas, &check).await;
+    let held = replicas.held();
+    assert!(held > 0);
+    for _ in 0..80 {
+        assert!(replicas.ask(0, &check).await.allowed);
+        replicas.clock.advance_us(1_000);
+    }
+    assert_eq!(replicas.held(), held - 80);
+    refill.send(()).unwrap();
+    tick(1_000).await;
+    assert!(replicas.held() > held);
+    assert_eq!(
+        replicas.left(&check).await + replicas.held(),
+        replicas.ask(0, &check).await.remaining + 1
+    );
+}
+
+/// The hits of the take in advance live for a whole age, and those before them go back alone.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_replaced_before_it_ends_by_its_age() {
+    let (replicas, check) = far_store().await;
+    let unspent_before = replicas.held();
+    let taken_at = replicas.clock.now();
+    replicas.clock.advance_us(AGE_US - 200_000);
+    ask_until_low(&replicas, &check).await;
+    tick(1_000).await;
+    assert!(replicas.held() > unspent_before);
+    replicas.clock.advance_us(200_000);
+    let [refund] = replicas.hold();
+    assert!(replicas.ask(0, &check).await.allowed);
+    refund.send(()).unwrap();
+    tick(1_000).await;
+    let given_back = replicas.shared.given_back.lock().unwrap().clone();
+    let [(hits, at)] = given_back[..] else {
+        panic!("{given_back:?}");
+    };
+    assert!(hits < unspent_before && at <= taken_at);
+    assert!(replicas.held() > 0);
+}
+
+/// A check that finds the lease spent waits for the take that is in flight, and a failed take in
+/// advance is not repeated with each check.
+#[tokio::test(start_paused = true)]
+async fn a_spent_lease_waits_for_its_refill() {
+    let (replicas, check) = far_store().await;
+    let [refill] = replicas.hold();
+    ask_until_low(&replicas, &check).await;
+    let calls = *replicas.shared.calls.lock().unwrap();
+    let all = Check {
+        operation: Hits::Take(replicas.held() + 1).into(),
+        ..check.clone()
+    };
+    let (answered, ()) = tokio::join!(replicas.ask(0, &all), async {
+        tick(10).await;
+        refill.send(()).unwrap();
+    });
+    assert!(answered.allowed);
+    assert_eq!(*replicas.shared.calls.lock().unwrap(), calls);
+    assert!(replicas.held() > 0);
+
+    let (replicas, check) = far_store().await;
+    *replicas.shared.fails.lock().unwrap() = true;
+    ask_until_low(&replicas, &check).await;
+    let calls = *replicas.shared.calls.lock().unwrap();
+    for _ in 0..20 {
+        assert!(replicas.ask(0, &check).await.allowed);
+        tick(1).await;
+    }
+    assert_eq!(*replicas.shared.calls.lock().unwrap(), calls);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_waits_for_a_take_in_advance() {
+    let (replicas, check) = far_store().await;
+    let [refill] = replicas.hold();
+    ask_until_low(&replicas, &check).await;
+    let store = replicas.store(0);
+    let (reset, ()) = tokio::join!(store.reset(vec![check.clone()]), async {
+        tick(10).await;
+        refill.send(()).unwrap();
+    });
+    assert_eq!(reset, Ok(vec![true]));
+    assert_eq!(replicas.held(), 0);
+    assert_eq!(replicas.left(&check).await, 1_000_000);
 }

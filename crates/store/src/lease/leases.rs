@@ -10,6 +10,12 @@
 //! its age, and shrinks by what was left unspent. It is never more than a quarter of what the store
 //! has left, so leases shrink to single hits near the limit.
 //!
+//! A lease that will be spent, or will end, within two round trips to the store is low
+//! ([`Spent::is_low`]): the next take is then sent while hits are left, so that no check waits for
+//! a store that is far away. The hits of two takes are held beside each other, the older are spent
+//! first. A window's hits are not taken before it begins: where windows are short and the store is
+//! far, the first check of a window waits.
+//!
 //! A lease ends by this process's uptime, counted from before the take was sent, so never later
 //! than by the store's time.
 //!
@@ -37,6 +43,12 @@ pub struct LeaseLimits {
     /// How many leases a partition holds.
     pub leases_max: usize,
 }
+
+/// A lease is low when it lasts for fewer round trips than this.
+const LOW_ROUND_TRIPS: u64 = 2;
+
+/// How long, in microseconds, no take is sent in advance after one had no answer.
+const AHEAD_AGAIN_US: u64 = 100_000;
 
 /// The part of what the store has left that may be taken in advance: one in this many.
 const AHEAD_SHARE: u64 = 4;
@@ -67,15 +79,14 @@ struct HeldLease {
     algorithm: &'static dyn Algorithm,
     source: u64,
     bucket_name: Option<Arc<[u8]>>,
-    unspent: u64,
-    /// The store's time of the oldest unspent hit.
-    taken_at: Timestamp,
-    /// Until when the hits may be used, in uptime.
-    ends_us: u64,
-    /// The store's time at which the bucket of these hits resets: for a fixed window, its end.
-    fresh_at: Timestamp,
+    /// What is held, of the older takes first.
+    portions: [Portion; 2],
+    /// How many hits were held after the last take.
+    held_then: u64,
     /// When the last take was sent.
     sent_us: u64,
+    /// Until when no take is sent in advance, in uptime.
+    ahead_from_us: u64,
     /// What the store had left then.
     left: u64,
     /// When the bucket resets, in uptime.
@@ -86,6 +97,26 @@ struct HeldLease {
     /// From when admitted hits may be put back into the lease, in uptime. Before, they may be from
     /// before a reset, and the store decides about them.
     reclaims_from_us: u64,
+}
+
+/// Unspent hits of one take, or of several that end together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Portion {
+    hits: u64,
+    /// The store's time of the oldest of the hits.
+    taken_at: Timestamp,
+    /// Until when the hits may be used, in uptime.
+    ends_us: u64,
+    /// The store's time at which the bucket of these hits resets: for a fixed window, its end.
+    fresh_at: Timestamp,
+}
+
+/// The answer of a lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    pub(crate) outcome: Outcome,
+    /// The next take should be sent now.
+    pub(crate) is_low: bool,
 }
 
 /// What the store denied a moment ago.
@@ -154,34 +185,38 @@ impl Leases {
         &mut self,
         check: &Check,
         now_us: u64,
+        round_trip_us: u64,
         refunds: &mut Vec<Check>,
-    ) -> Option<Outcome> {
+    ) -> Option<Spent> {
         let Hits::Take(hits) = check.operation.hits else {
             return None;
         };
         let held = self.known.get_mut(&check.key)?;
         if held.limit != check.limit || held.algorithm != check.algorithm {
             // After a reload, hits taken under the old limit do not count for the new one.
-            refunds.extend(held.end(check.key, &mut self.unspent));
+            held.end(check.key, &mut self.unspent, refunds);
             self.known.remove(&check.key);
             return None;
         }
-        if now_us >= held.ends_us {
-            refunds.extend(held.end(check.key, &mut self.unspent));
-        }
-        if hits <= held.unspent {
+        held.end_due(now_us, check.key, &mut self.unspent, refunds);
+        if hits <= held.unspent() {
             let outcome = held.admit(hits, now_us);
             self.unspent = self.unspent.saturating_sub(hits);
-            return Some(outcome);
+            let is_low = round_trip_us > 0 && held.is_low(now_us, round_trip_us);
+            return Some(Spent { outcome, is_low });
         }
-        held.refuse(hits, now_us)
+        let outcome = held.refuse(hits, now_us)?;
+        Some(Spent {
+            outcome,
+            is_low: false,
+        })
     }
 
     /// The take to send when `hits` wait: as many, less those held, and some in advance.
     pub(crate) fn next_take(&mut self, check: &Check, hits: u64, now_us: u64) -> Check {
         let (mut more, mut ahead) = (hits, 0);
         if let Some(held) = self.known.get_mut(&check.key) {
-            more = hits.saturating_sub(held.unspent);
+            more = hits.saturating_sub(held.unspent());
             if let Some(denial) = held.denial_at(now_us) {
                 // The store has this many and no more.
                 more = more.min(denial.hits.saturating_sub(1));
@@ -226,23 +261,20 @@ impl Leases {
             until_us
         };
         let held = entry(&mut self.known, &mut self.due, take, until_us);
-        // The new hits must not get the time of an ended lease: they would be refunded to a window
-        // that is over, and count as spent until their own window ends.
-        let turned = ends_with_window && outcome.bucket_time >= held.fresh_at;
-        if now_us >= held.ends_us || turned {
-            refunds.extend(held.end(take.key, &mut self.unspent));
+        held.end_due(now_us, take.key, &mut self.unspent, refunds);
+        // Hits of a window that is over go back to it.
+        let turned = ends_with_window && outcome.bucket_time >= held.portions[0].fresh_at;
+        if turned {
+            held.end(take.key, &mut self.unspent, refunds);
         }
-        if held.unspent == 0 {
-            held.taken_at = outcome.bucket_time;
-            held.ends_us = ends_us;
-            held.fresh_at = outcome.bucket_time.plus_us(outcome.reset_us);
-        } else {
-            // The oldest hits decide for all.
-            held.taken_at = held.taken_at.min(outcome.bucket_time);
-            held.ends_us = held.ends_us.min(ends_us);
-        }
-        held.unspent = held.unspent.saturating_add(hits);
+        held.add(Portion {
+            hits,
+            taken_at: outcome.bucket_time,
+            ends_us,
+            fresh_at: outcome.bucket_time.plus_us(outcome.reset_us),
+        });
         self.unspent = self.unspent.saturating_add(hits);
+        held.held_then = held.unspent();
         held.sent_us = sent_us;
         held.left = outcome.remaining;
         held.reset_us = reset_us;
@@ -265,6 +297,13 @@ impl Leases {
             at: outcome.bucket_time,
             is_over: false,
         });
+    }
+
+    /// Records that a take had no answer.
+    pub(crate) fn record_failure(&mut self, take: &Check, now_us: u64) {
+        if let Some(held) = self.known.get_mut(&take.key) {
+            held.ahead_from_us = now_us.saturating_add(AHEAD_AGAIN_US);
+        }
     }
 
     /// Notes that the rule of a check is looked at. Those that still are when the notes are full
@@ -294,14 +333,14 @@ impl Leases {
         // By its default, a full window refuses whatever is counted into it. Only looks pass at
         // exactly its limit. Hits that others hold and give back would be lost for its rest.
         let by_default = check.limit.count_refused().is_none();
-        let is_full = held.left == 0 && held.unspent == 0;
+        let is_full = held.left == 0 && held.unspent() == 0;
         let is_over = held.denial.is_some_and(|denial| denial.is_over);
         if is_over || by_default && is_full && !self.looked_at.contains(&check.fingerprint) {
             return 0;
         }
         // These hits are in the store's count already.
-        let from_lease = hits.min(held.unspent);
-        held.unspent = held.unspent.saturating_sub(from_lease);
+        let from_lease = hits.min(held.unspent());
+        held.take(from_lease);
         self.unspent = self.unspent.saturating_sub(from_lease);
         hits.saturating_sub(from_lease)
     }
@@ -336,11 +375,13 @@ impl Leases {
         };
         // The held hits were taken no later than the returned ones, so these are not held for too
         // long.
-        let is_held = (held.reclaims_from_us..held.ends_us).contains(&now_us)
-            && held.unspent > 0
-            && held.taken_at <= taken_at;
+        let reclaims_from_us = held.reclaims_from_us;
+        let oldest = &mut held.portions[0];
+        let is_held = (reclaims_from_us..oldest.ends_us).contains(&now_us)
+            && oldest.hits > 0
+            && oldest.taken_at <= taken_at;
         if is_held {
-            held.unspent = held.unspent.saturating_add(hits);
+            oldest.hits = oldest.hits.saturating_add(hits);
             self.unspent = self.unspent.saturating_add(hits);
         }
         is_held
@@ -354,7 +395,7 @@ impl Leases {
         }
         let until_us = now_us.saturating_add(self.bounds.age_max_us);
         let held = entry(&mut self.known, &mut self.due, check, until_us);
-        self.unspent = self.unspent.saturating_sub(held.unspent);
+        self.unspent = self.unspent.saturating_sub(held.unspent());
         *held = HeldLease {
             sent_us: now_us,
             reclaims_from_us: now_us.saturating_add(late_max_us),
@@ -375,12 +416,10 @@ impl Leases {
             let Some(held) = self.known.get_mut(&key) else {
                 continue;
             };
-            if now_us >= held.ends_us {
-                refunds.extend(held.end(key, &mut self.unspent));
-            }
+            held.end_due(now_us, key, &mut self.unspent, refunds);
             let until_us = held.sent_us.saturating_add(self.bounds.age_max_us);
-            let next_us = if held.unspent > 0 {
-                held.ends_us
+            let next_us = if held.unspent() > 0 {
+                held.portions[0].ends_us
             } else if now_us < until_us || held.denial_at(now_us).is_some() {
                 until_us
             } else {
@@ -393,11 +432,11 @@ impl Leases {
     }
 
     /// Ends all leases.
-    pub(crate) fn end_all(&mut self) -> Vec<Check> {
+    pub(crate) fn end_all(&mut self, refunds: &mut Vec<Check>) {
         self.due.clear();
-        let (held, unspent) = (self.known.drain(), &mut self.unspent);
-        held.filter_map(|(key, mut held)| held.end(key, unspent))
-            .collect()
+        for (key, mut held) in self.known.drain() {
+            held.end(key, &mut self.unspent, refunds);
+        }
     }
 }
 
@@ -431,11 +470,10 @@ impl HeldLease {
             algorithm: check.algorithm,
             source: check.fingerprint,
             bucket_name: check.bucket_name.clone(),
-            unspent: 0,
-            taken_at: Timestamp::default(),
-            ends_us: 0,
-            fresh_at: Timestamp::default(),
+            portions: Default::default(),
+            held_then: 0,
             sent_us: 0,
+            ahead_from_us: 0,
             left: 0,
             reset_us: 0,
             ahead: 0,
@@ -444,9 +482,70 @@ impl HeldLease {
         }
     }
 
+    fn unspent(&self) -> u64 {
+        let [older, newer] = self.portions;
+        older.hits.saturating_add(newer.hits)
+    }
+
+    /// Takes hits that are held, the oldest first. Returns when the oldest of them was taken.
+    fn take(&mut self, hits: u64) -> Timestamp {
+        let [older, newer] = &mut self.portions;
+        let taken_at = older.taken_at;
+        let from_newer = hits.saturating_sub(older.hits);
+        older.hits = older.hits.saturating_sub(hits);
+        newer.hits = newer.hits.saturating_sub(from_newer);
+        self.close_up();
+        taken_at
+    }
+
+    /// Puts the hits of a take behind those that are held.
+    fn add(&mut self, more: Portion) {
+        let [older, newer] = &mut self.portions;
+        if older.hits == 0 {
+            *older = more;
+            return;
+        }
+        // The oldest hits decide for all that are held together.
+        older.hits = older.hits.saturating_add(newer.hits);
+        if newer.hits > 0 {
+            older.taken_at = older.taken_at.min(newer.taken_at);
+        }
+        *newer = more;
+    }
+
+    /// The newer hits become the older where those are spent.
+    fn close_up(&mut self) {
+        let [older, newer] = &mut self.portions;
+        if older.hits == 0 && newer.hits > 0 {
+            *older = std::mem::take(newer);
+        }
+    }
+
+    /// Whether what is held will be spent, or will end by its age, before the answer to a take that
+    /// is sent soon.
+    fn is_low(&self, now_us: u64, round_trip_us: u64) -> bool {
+        let unspent = self.unspent();
+        let ahead = self.ahead.min(self.left / AHEAD_SHARE);
+        if unspent == 0 || ahead == 0 || now_us < self.ahead_from_us || self.denial.is_some() {
+            return false;
+        }
+        let soon_us = round_trip_us.saturating_mul(LOW_ROUND_TRIPS);
+        let spent = self.held_then.saturating_sub(unspent);
+        // Over less than a round trip the rate is not known.
+        let in_us = now_us.saturating_sub(self.sent_us).max(round_trip_us);
+        let is_spent_soon = unspent.saturating_mul(in_us) <= spent.saturating_mul(soon_us);
+        let [older, newer] = self.portions;
+        let ends_us = older.ends_us.max(newer.ends_us);
+        // The hits of the next window cannot be taken before it begins.
+        let by_age =
+            self.algorithm.lease_policy() != LeasePolicy::UntilReset || ends_us < self.reset_us;
+        let ends_soon = by_age && ends_us.saturating_sub(now_us) <= soon_us;
+        is_spent_soon || ends_soon
+    }
+
     fn admit(&mut self, hits: u64, now_us: u64) -> Outcome {
-        let before = self.left.saturating_add(self.unspent);
-        self.unspent = self.unspent.saturating_sub(hits);
+        let before = self.left.saturating_add(self.unspent());
+        let taken_at = self.take(hits);
         Outcome {
             reservation: ReservationOutcome::None,
             allowed: true,
@@ -454,15 +553,16 @@ impl HeldLease {
             remaining: before.saturating_sub(hits),
             reset_us: self.reset_us.saturating_sub(now_us),
             retry_us: Some(0),
-            bucket_time: self.taken_at,
+            bucket_time: taken_at,
         }
     }
 
     /// Denies what the store denied a moment ago.
     fn refuse(&self, hits: u64, now_us: u64) -> Option<Outcome> {
         let denial = self.denial_at(now_us)?;
-        let remaining = self.left.saturating_add(self.unspent);
-        (hits.saturating_sub(self.unspent) >= denial.hits).then(|| Outcome {
+        let unspent = self.unspent();
+        let remaining = self.left.saturating_add(unspent);
+        (hits.saturating_sub(unspent) >= denial.hits).then(|| Outcome {
             reservation: ReservationOutcome::None,
             allowed: false,
             used_before: self.limit.requests().saturating_sub(remaining),
@@ -477,10 +577,25 @@ impl HeldLease {
         self.denial.filter(|denial| now_us < denial.until_us)
     }
 
-    /// Ends the lease. Returns the refund of its unspent hits, if any, which are no longer among
-    /// `all_unspent`.
-    fn end(&mut self, key: Key, all_unspent: &mut u64) -> Option<Check> {
-        let hits = std::mem::take(&mut self.unspent);
+    /// Ends what has reached its age.
+    fn end_due(&mut self, now_us: u64, key: Key, all_unspent: &mut u64, refunds: &mut Vec<Check>) {
+        while self.portions[0].hits > 0 && now_us >= self.portions[0].ends_us {
+            let [older, newer] = self.portions;
+            refunds.extend(self.refund(key, older, all_unspent));
+            self.portions = [newer, Portion::default()];
+        }
+    }
+
+    /// Ends the lease. Its unspent hits are no longer among `all_unspent`.
+    fn end(&mut self, key: Key, all_unspent: &mut u64, refunds: &mut Vec<Check>) {
+        for portion in std::mem::take(&mut self.portions) {
+            refunds.extend(self.refund(key, portion, all_unspent));
+        }
+    }
+
+    /// The refund of unspent hits, if there are any.
+    fn refund(&mut self, key: Key, portion: Portion, all_unspent: &mut u64) -> Option<Check> {
+        let Portion { hits, taken_at, .. } = portion;
         *all_unspent = all_unspent.saturating_sub(hits);
         // The next advance is smaller by what was too much.
         self.ahead = self.ahead.saturating_sub(hits);
@@ -489,10 +604,7 @@ impl HeldLease {
             limit: self.limit,
             algorithm: self.algorithm,
             operation: Operation {
-                hits: Hits::Undo {
-                    hits,
-                    taken_at: self.taken_at,
-                },
+                hits: Hits::Undo { hits, taken_at },
                 holder: None,
             },
             fingerprint: self.source,

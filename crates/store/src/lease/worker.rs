@@ -30,7 +30,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use crate::lease::leases::Leases;
+use crate::lease::leases::{Leases, Spent};
 use crate::queue::{Batch, BatchRequest, Message};
 use crate::refund_queue::{REFUND_LATE_MAX_US, RETRY_FOR_US, RefundQueue};
 use crate::{CheckResult, Deadline, Purpose, Store, StoreError};
@@ -79,8 +79,10 @@ pub struct LeaseWorker {
     /// Requests with checks that are not answered, by a number of their own.
     pending: HashMap<u64, PendingRequest>,
     next_pending: u64,
-    /// The checks that wait for the take or the reset in flight, by bucket.
-    waiters: HashMap<Key, Vec<Waiter>>,
+    /// The takes and resets in flight, by bucket.
+    in_flight: HashMap<Key, InFlight>,
+    /// How long takes take lately, in microseconds; 0 before the first.
+    round_trip_us: u64,
     /// Hits of ended leases, to be sent at the end of this turn.
     returned: Vec<Check>,
     /// Refunds that failed.
@@ -103,6 +105,14 @@ struct PendingRequest {
     batch: Box<Batch>,
     /// How many of its checks have no answer.
     unanswered: usize,
+}
+
+/// A take or a reset in flight.
+struct InFlight {
+    /// A take that was sent before the lease was spent. Checks use up the lease meanwhile.
+    is_ahead: bool,
+    /// The checks that wait for it.
+    waiters: Vec<Waiter>,
 }
 
 /// A check that waits.
@@ -152,7 +162,8 @@ impl LeaseWorker {
             calls: JoinSet::new(),
             pending: HashMap::new(),
             next_pending: 0,
-            waiters: HashMap::new(),
+            in_flight: HashMap::new(),
+            round_trip_us: 0,
             returned: Vec::new(),
             refunds: RefundQueue::default(),
             refused: HashMap::new(),
@@ -215,7 +226,7 @@ impl LeaseWorker {
     /// Gives back all hits that are held, and waits until the shared store has them.
     async fn drain(&mut self) {
         loop {
-            self.returned.extend(self.leases.end_all());
+            self.leases.end_all(&mut self.returned);
             self.send_refused();
             self.send_refunds(self.clock.uptime_us());
             match self.calls.join_next().await {
@@ -305,7 +316,7 @@ impl LeaseWorker {
             let now_us = self.clock.uptime_us();
             return end(self, now_us);
         }
-        self.waiters.clear();
+        self.in_flight.clear();
         // It is not known what of these was counted.
         for (_, refused) in self.refused.drain() {
             self.metrics.leases.refused_hits_lost.inc_by(refused.hits);
@@ -385,10 +396,20 @@ impl LeaseWorker {
 
     /// Decides a check from its lease; none when the store must be asked.
     fn decide(&mut self, check: &Check, now_us: u64) -> Option<Outcome> {
-        if !Leases::covers(check) || self.waiters.contains_key(&check.key) {
+        if !Leases::covers(check) {
             return None;
         }
-        let outcome = self.leases.spend(check, now_us, &mut self.returned)?;
+        let in_flight = self.in_flight.get(&check.key);
+        if in_flight.is_some_and(|call| !call.is_ahead || !call.waiters.is_empty()) {
+            return None;
+        }
+        let is_asked = in_flight.is_some();
+        let (round_trip_us, refunds) = (self.round_trip_us, &mut self.returned);
+        let Spent { outcome, is_low } = self.leases.spend(check, now_us, round_trip_us, refunds)?;
+        if is_low && !is_asked {
+            self.metrics.leases.takes_ahead.inc();
+            self.take_more(check.clone(), Vec::new(), now_us);
+        }
         if !outcome.allowed {
             self.add_refused(check);
         }
@@ -436,8 +457,8 @@ impl LeaseWorker {
                 return self.forward(check, waiter);
             }
         }
-        match self.waiters.get_mut(&check.key) {
-            Some(waiting) => waiting.push(waiter),
+        match self.in_flight.get_mut(&check.key) {
+            Some(call) => call.waiters.push(waiter),
             None if waiter.is_reset => self.reset(check, vec![waiter], Vec::new()),
             None => self.take_more(check, vec![waiter], now_us),
         }
@@ -456,13 +477,15 @@ impl LeaseWorker {
         });
     }
 
-    /// Sends one take for all checks that wait for this bucket.
+    /// Sends one take for all checks that wait for this bucket; none waits for a take in advance.
     fn take_more(&mut self, check: Check, waiters: Vec<Waiter>, now_us: u64) {
         let hits = waiters
             .iter()
             .filter_map(|waiter| Some(self.check_of(*waiter)?.operation.hits.requested()))
             .fold(0, u64::saturating_add);
-        self.waiters.insert(check.key, waiters);
+        let is_ahead = waiters.is_empty();
+        self.in_flight
+            .insert(check.key, InFlight { is_ahead, waiters });
         let take = self.leases.next_take(&check, hits, now_us);
         let taken = Check {
             operation: take.operation,
@@ -475,9 +498,16 @@ impl LeaseWorker {
 
     /// A take has ended: answers the checks that waited for it, as far as it goes.
     fn took(&mut self, taken: &Check, sent_us: u64, answer: &CheckResult, now_us: u64) {
-        if !self.waiters.contains_key(&taken.key) {
+        if !self.in_flight.contains_key(&taken.key) {
             // Another call panicked, and a reset may have come between.
             return;
+        }
+        if answer.is_ok() {
+            let took_us = now_us.saturating_sub(sent_us);
+            self.round_trip_us = match self.round_trip_us {
+                0 => took_us,
+                before => before.saturating_mul(7).saturating_add(took_us) / 8,
+            };
         }
         match answer {
             Ok(outcome) if outcome.allowed => {
@@ -488,7 +518,7 @@ impl LeaseWorker {
                     .record_grant(taken, outcome, sent_us, now_us, refunds);
             }
             Ok(outcome) => self.leases.record_denial(taken, outcome, sent_us),
-            Err(_) => {}
+            Err(_) => self.leases.record_failure(taken, now_us),
         }
         self.serve_waiters(taken, Some(answer), now_us);
     }
@@ -507,7 +537,11 @@ impl LeaseWorker {
             self.refused_due.retain(|due| *due != check.key);
             rest.extend(refused.waiting);
         }
-        self.waiters.insert(check.key, rest);
+        let in_flight = InFlight {
+            is_ahead: false,
+            waiters: rest,
+        };
+        self.in_flight.insert(check.key, in_flight);
         let bucket = check.clone();
         self.ask_shared_about(check, Purpose::Reset, move |worker, answer, now_us| {
             // The lease of a bucket that could not be reset is still held.
@@ -524,10 +558,9 @@ impl LeaseWorker {
     /// Answers the checks that wait for a bucket, as far as its lease goes, when a take (its answer
     /// is `took`) or a reset has ended. The others wait for the next reset or take.
     fn serve_waiters(&mut self, bucket: &Check, took: Option<&CheckResult>, now_us: u64) {
-        let waiters = self.waiters.remove(&bucket.key).unwrap_or_default();
-        let (resets, waiters) = waiters
-            .into_iter()
-            .partition::<Vec<_>, _>(|waiter| waiter.is_reset);
+        let in_flight = self.in_flight.remove(&bucket.key);
+        let waiters = in_flight.into_iter().flat_map(|call| call.waiters);
+        let (resets, waiters) = waiters.partition::<Vec<_>, _>(|waiter| waiter.is_reset);
         let mut rest = Vec::new();
         let mut first = None;
         for mut waiter in waiters {

@@ -197,6 +197,8 @@ metrics! {
 
         /// Calls to the shared store, for leases and for checks without one.
         Counter "tollgate_lease_calls_total" => pub calls;
+        /// Takes of leases that were sent while hits were left, because the shared store is far.
+        Counter "tollgate_lease_takes_ahead_total" => pub takes_ahead;
 
         /// Checks refunded to the shared store: the unused part of a lease, or a check whose
         /// request did not pass.
