@@ -25,7 +25,7 @@ const (
 	// leaseRound is the time between two rounds, which give back, say counts and renew.
 	leaseRound = 250 * time.Millisecond
 	// leaseIdle is how long a key is unused before its hits go back.
-	leaseIdle = 500 * time.Millisecond
+	leaseIdle = time.Second
 	// minRenewedValidity bounds the leases that are renewed by age: a round comes in their last quarter.
 	minRenewedValidity = time.Second
 	// minEndOfLease is the least time before the end of a lease in which its hits go back.
@@ -35,8 +35,9 @@ const (
 	maxNotLeased = time.Minute
 	// leasesUnsupported is how long a server is not asked that has no leases.
 	leasesUnsupported = time.Minute
-	// maxBatchCalls bounds a batch, so that it ends within the deadline of a call.
+	// maxBatchCalls bounds a batch, and batchDeadline is the least time that it has. No check waits for it.
 	maxBatchCalls = 100
+	batchDeadline = time.Second
 )
 
 // leaseTable has the leases of a client: hits that the server has taken, for the client to admit.
@@ -90,6 +91,8 @@ type lease struct {
 type leaseCall struct {
 	request *tollgatev1.LeaseRequest
 	sentAt  time.Duration
+	// batched is whether a round makes the call. A round may take longer than a check.
+	batched bool
 	done    chan struct{}
 	failure error
 	// refusal is the answer where no hit was left.
@@ -148,7 +151,9 @@ func (l *leaseTable) decide(
 		return decision, nil, nil
 	}
 	call := e.call
-	if call == nil && isRepeated && l.mayLease(e, now) {
+	if call != nil && call.batched {
+		call = nil
+	} else if call == nil && isRepeated && l.mayLease(e, now) {
 		call = l.lease(ctx, e, descriptors, hits)
 	}
 	l.mu.Unlock()
@@ -232,7 +237,7 @@ func (l *leaseTable) lease(
 	ctx = context.WithoutCancel(ctx)
 	l.tasks.Go(func() {
 		response := &tollgatev1.LeaseResponse{}
-		failure := l.guarded(ctx, "lease", func(ctx context.Context) error {
+		failure := l.guarded(ctx, l.client.deadline(), "lease", func(ctx context.Context) error {
 			err := l.client.unary(ctx, tollgateService+"Lease", call.request, response)
 			if err == nil {
 				_, err = isAllowed(response.GetVerdict())
@@ -247,8 +252,10 @@ func (l *leaseTable) lease(
 }
 
 // guarded makes a call that the breaker may stop, and returns why it has no answer.
-func (l *leaseTable) guarded(ctx context.Context, name string, call func(context.Context) error) error {
-	failure, err := l.client.guarded(ctx, l.client.deadline(), name, call)
+func (l *leaseTable) guarded(
+	ctx context.Context, deadline time.Time, name string, call func(context.Context) error,
+) error {
+	failure, err := l.client.guarded(ctx, deadline, name, call)
 	if err != nil {
 		return err
 	}
@@ -371,7 +378,7 @@ func (l *leaseTable) round() {
 			}
 		case e.current.validity >= minRenewedValidity && e.current.validEnd-now <= e.current.validity/4 &&
 			isClosed && l.mayLease(e, now):
-			l.prepare(e, 1)
+			l.prepare(e, 1).batched = true
 			renewed = append(renewed, e)
 		}
 	}
@@ -419,11 +426,12 @@ func (l *leaseTable) send(ctx context.Context, renewed []*leaseEntry, calls []*t
 		call := func(ctx context.Context) error {
 			return l.client.unary(ctx, tollgateService+"Batch", batch, response)
 		}
+		deadline := time.Now().Add(max(l.client.options.deadline, batchDeadline))
 		if len(leases) == 0 { // As other calls that settle, it does not ask the breaker.
-			_, _ = l.client.deadlined(ctx, l.client.deadline(), "batch", call)
+			_, _ = l.client.deadlined(ctx, deadline, "batch", call)
 			continue
 		}
-		failure := l.guarded(ctx, "batch", call)
+		failure := l.guarded(ctx, deadline, "batch", call)
 		l.mu.Lock()
 		for i, e := range leases {
 			answer, failure := answerOf(response, i, failure)

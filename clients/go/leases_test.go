@@ -78,6 +78,40 @@ func TestLeasesGoBackByThemselves(t *testing.T) {
 	}
 }
 
+func TestChecksDoNotWaitForARoundOfLeases(t *testing.T) {
+	server, clock := testkit.StartServer(t), &testkit.Clock{}
+	arrived, answer := make(chan struct{}, 2), make(chan struct{})
+	server.Script(func(call testkit.Received) testkit.Reply {
+		switch call.Method {
+		case "Lease":
+			lease := leaseReply(2).Message.(*tollgatev1.LeaseResponse)
+			lease.Expires = durationpb.New(1200 * time.Millisecond)
+			return testkit.Reply{Message: lease}
+		case "Batch":
+			arrived <- struct{}{}
+			<-answer
+			return testkit.Reply{Code: codes.Unavailable}
+		}
+		return allowedReply
+	})
+	client := newClient(t, "unit", tollgate.WithAddresses(server.Address), tollgate.WithLeases(true),
+		tollgate.WithDeadline(20*time.Second), tollgate.WithClock(clock.Now))
+	client.StopRounds()
+	check(t, client, "a", "b")
+	check(t, client, "a", "b")
+	clock.Advance(950 * time.Millisecond)
+	var round sync.WaitGroup
+	round.Go(client.MakeRound)
+	<-arrived
+	for _, source := range []tollgate.Source{tollgate.SourceLease, tollgate.SourceServer} {
+		if decision := check(t, client, "a", "b"); decision.Source != source {
+			t.Errorf("decision %+v, want one of %s", decision, source)
+		}
+	}
+	close(answer)
+	round.Wait()
+}
+
 // stepping returns a clock that goes on with each look at it.
 func stepping(step time.Duration) tollgate.Clock {
 	var looks atomic.Int64

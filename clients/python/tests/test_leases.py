@@ -131,7 +131,7 @@ def test_rounds_give_back_and_end(flavour: str) -> None:
         async with aio.Client(server.address, **options) as client:
             await client.check(ANN)
             assert (await client.check(ANN)).source == "lease"
-            clock.advance(500)
+            clock.advance(1000)
             while not service.returned or client._core.leases.has_rounds:
                 await asyncio.sleep(0.01)
 
@@ -142,7 +142,7 @@ def test_rounds_give_back_and_end(flavour: str) -> None:
             with Client(server.address, **options) as client:
                 client.check(ANN)
                 assert client.check(ANN).source == "lease"
-                clock.advance(500)
+                clock.advance(1000)
                 wait_for(lambda: len(service.returned) == 1)
                 wait_for(
                     lambda: "tollgate-leases" not in {one.name for one in threading.enumerate()}

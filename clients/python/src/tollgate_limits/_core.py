@@ -40,7 +40,8 @@ T = TypeVar("T")
 
 MAX_RESERVATION_BYTES = 256
 MIN_EXPIRES, MAX_EXPIRES = 0.001, 86_400.0
-MAX_BATCH = 100  # calls of a batch, so that it ends within the deadline of a call
+MAX_BATCH = 100  # calls of a batch
+BATCH_TIME = 1.0  # the least time of a batch, in seconds. No check waits for it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,8 @@ class Core:
             free = MAX_BATCH - len(some)
             request = wire.batch_request([one.request for one in some], returns[:free])
             returns = returns[free:]
-            attempt = partial(self._send, wire.BATCH, request, ends or self._ends(), again=False)
+            until = ends or max(self._ends(), time.monotonic() + BATCH_TIME)
+            attempt = partial(self._send, wire.BATCH, request, until, again=False)
             if not some:  # As other calls that settle, it does not ask the breaker.
                 with suppress(Exception):
                     yield from attempt()

@@ -28,7 +28,7 @@ ROUND_TIME = SECOND // 4
 
 _FIRST_WANTED = 16  # where nothing was admitted lately
 _GROWTH = 4  # so many times the hits that were admitted lately are wanted
-_IDLE_TIME = SECOND // 2
+_IDLE_TIME = SECOND
 _MIN_RENEWED_VALIDITY = SECOND  # a round comes in the last quarter of such a lease
 _MIN_END = SECOND // 10  # before the end of a lease, its hits go back
 _MIN_NOT_LEASED, _MAX_NOT_LEASED = SECOND, 60 * SECOND
@@ -66,6 +66,8 @@ class LeaseCall:
     done: Future[Outcome]
     began: int
     request: wire.LeaseRequest
+    is_batched: bool = False
+    """Whether a round makes the call, which may take longer than a check."""
 
 
 class _Entry:
@@ -147,7 +149,8 @@ class Leases:
                 return entry.decision(now, left, began), due, is_due
             if entry.pending is None and is_repeated and self._may_lease(entry, now):
                 return None, self._prepare(entry, hits, now), True
-            return None, entry.pending, False
+            pending = entry.pending
+            return None, None if pending is None or pending.is_batched else pending, False
 
     def take(self, call: LeaseCall, hits: int, now: int) -> Decision | None:
         """Decision of a check that has waited for the call."""
@@ -234,7 +237,7 @@ class Leases:
                         entry.tell_at = now + _TELL_TIME
                         self._empty(entry, now)
                 elif renews and current.is_renewable(now) and self._may_lease(entry, now):
-                    calls.append(self._prepare(entry, 1, now))
+                    calls.append(self._prepare(entry, 1, now, is_batched=True))
             returns, self._returns = self._returns, []
             self.has_rounds = bool(self._entries)
         return calls, returns
@@ -268,13 +271,15 @@ class Leases:
         is_off = self._is_ended or now < self._off_until or now < entry.no_lease_until
         return not is_off and entry.pending is None and not entry.next.has(1, now)
 
-    def _prepare(self, entry: _Entry, hits: int, now: int) -> LeaseCall:
+    def _prepare(
+        self, entry: _Entry, hits: int, now: int, *, is_batched: bool = False
+    ) -> LeaseCall:
         wanted = max(_GROWTH * entry.admitted or _FIRST_WANTED, _GROWTH * hits)
         wanted = min(wanted, wire.MAX_LEASE_HITS)
         request = wire.lease_request(
             entry.call, wanted, entry.newest, entry.admitted, entry.refused
         )
-        entry.pending = LeaseCall(entry, Future(), now, request)
+        entry.pending = LeaseCall(entry, Future(), now, request, is_batched)
         return entry.pending
 
     def _advance(self, entry: _Entry, now: int) -> None:

@@ -46,7 +46,7 @@ final class Leases {
   private static final long LOW_SHARE = 4;
 
   /** How long a key is unused before its hits go back. */
-  private static final long IDLE_AFTER = SECOND / 2;
+  private static final long IDLE_AFTER = SECOND;
 
   /** The validity of leases that are renewed by age: a round comes in their last quarter. */
   private static final long RENEWED_VALIDITY_MIN = SECOND;
@@ -161,12 +161,14 @@ final class Leases {
    * @param since the time before it was sent
    * @param end completes for checks that wait; its value is a refusal, or null
    * @param settled completes once these checks are decided
+   * @param batched whether a round makes the call, which may take longer than a check
    */
   private record Flight(
       LeaseRequest request,
       long since,
       CompletableFuture<Decision> end,
-      CompletableFuture<Void> settled) {}
+      CompletableFuture<Void> settled,
+      boolean batched) {}
 
   /** A key, and its leases. */
   private final class Entry {
@@ -281,7 +283,7 @@ final class Leases {
     }
 
     /** Makes the call for a lease, for a check of so many hits. */
-    void prepare(long hits, long now) {
+    void prepare(long hits, long now, boolean batched) {
       long wanted = admitted > 0 ? GROWTH * Math.min(admitted, HITS_MAX) : FIRST_HITS;
       LeaseRequest.Builder request =
           LeaseRequest.newBuilder()
@@ -298,7 +300,8 @@ final class Leases {
         request.setRefused(refused);
       }
       flight =
-          new Flight(request.build(), now, new CompletableFuture<>(), new CompletableFuture<>());
+          new Flight(
+              request.build(), now, new CompletableFuture<>(), new CompletableFuture<>(), batched);
     }
 
     /** Records an answer. */
@@ -359,10 +362,10 @@ final class Leases {
               ? repeated
               : entry.left(now) * LOW_SHARE <= entry.granted && calls.mayRenew();
       if (due && entry.mayLease(now)) {
-        entry.prepare(decision == null ? hits : 1, now);
+        entry.prepare(decision == null ? hits : 1, now, false);
         started = entry.flight;
       }
-      awaited = entry.flight;
+      awaited = entry.flight == null || entry.flight.batched() ? null : entry.flight;
     }
     if (started != null) {
       CompletableFuture.completedFuture(started.request)
@@ -487,7 +490,7 @@ final class Leases {
             && current.end - now <= current.validity / 4
             && mayRenew
             && entry.mayLease(now)) {
-          entry.prepare(1, now);
+          entry.prepare(1, now, true);
           renewed.add(entry);
         }
       }

@@ -349,6 +349,9 @@ public final class TollgateClient implements AutoCloseable {
 
   /** The calls of leases. */
   private final class LeaseCalls implements Leases.Calls {
+    /** The least time of a batch. No check waits for it. */
+    private static final long BATCH_NANOS = TimeUnit.SECONDS.toNanos(1);
+
     private final TollgateProtocol own;
     private final boolean timer;
 
@@ -364,10 +367,12 @@ public final class TollgateClient implements AutoCloseable {
 
     @Override
     public CompletableFuture<BatchResponse> batch(BatchRequest request, boolean hasLeases) {
+      Deadline deadline =
+          Deadline.after(Math.max(deadlineNanos, BATCH_NANOS), TimeUnit.NANOSECONDS);
       // As other calls that settle, returns do not ask the breaker.
       return hasLeases
-          ? guarded(wait -> send(own.batch(request), false, wait))
-          : send(own.batch(request), false, false);
+          ? guarded(wait -> send(own.batch(request), false, wait, deadline))
+          : send(own.batch(request), false, false, deadline);
     }
 
     @Override

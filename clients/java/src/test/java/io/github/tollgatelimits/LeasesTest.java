@@ -154,7 +154,7 @@ class LeasesTest {
     try (TollgateClient client = client().clock(clock::get).build()) {
       client.check(USER);
       assertEquals(Source.LEASE, client.check(USER).source());
-      clock.addAndGet(500_000_000L);
+      clock.addAndGet(1_000_000_000L);
       assertEquals(15, returned.get(30, TimeUnit.SECONDS));
     }
   }
@@ -222,7 +222,7 @@ class LeasesTest {
     }
     leases.decide("large", "edge", List.of(Descriptor.of("user", "x".repeat(1_024))), 1);
     assertEquals(10_000, leases.size());
-    clock.addAndGet(500_000_000L);
+    clock.addAndGet(1_000_000_000L);
     leases.round();
     assertEquals(0, leases.size());
     leases.decide("large", "edge", List.of(Descriptor.of("user", "x".repeat(1_024))), 1);
