@@ -44,17 +44,20 @@ func TestBatchingBoundsItsCallsAndItsQueue(t *testing.T) {
 // BenchmarkCheck measures checks of a real tollgate, and the CPU time of this process.
 func BenchmarkCheck(b *testing.B) {
 	for _, c := range []struct {
-		name     string
-		batching bool
-		callers  int
+		name             string
+		batching, leases bool
+		callers          int
 	}{
-		{"unary/1", false, 1}, {"batching/1", true, 1}, {"unary/64", false, 64}, {"batching/64", true, 64},
+		{"unary/1", false, false, 1}, {"batching/1", true, false, 1}, {"leases/1", false, true, 1},
+		{"unary/64", false, false, 64}, {"batching/64", true, false, 64}, {"leases/64", false, true, 64},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			server := testkit.StartTollgate(b, liveRules)
 			client := newClient(b, "live", tollgate.WithAddresses(server.GRPC),
-				tollgate.WithBatching(c.batching), tollgate.WithDeadline(10*time.Second))
+				tollgate.WithBatching(c.batching), tollgate.WithLeases(c.leases),
+				tollgate.WithDeadline(10*time.Second))
 			check(b, client, "many", "ann")
+			b.ReportAllocs()
 			request := tollgate.CheckRequest{Descriptors: descriptors("many", "ann")}
 			left, failed := atomic.Int64{}, atomic.Int64{}
 			left.Store(int64(b.N))

@@ -39,7 +39,7 @@ func New(domain string, opts ...Option) (*Client, error) {
 	if err := o.validate(domain); err != nil {
 		return nil, err
 	}
-	telemetry, err := newTelemetry(&o)
+	telemetry, err := newTelemetry(domain, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (c *Client) Check(ctx context.Context, request CheckRequest) (Decision, err
 	if err != nil {
 		return Decision{}, err
 	}
-	ctx, span := c.telemetry.start(ctx, "check", domain)
+	ctx, span := c.telemetry.start(ctx, "tollgate.check", domain)
 	decision, err := c.check(ctx, started.Add(c.options.deadline), domain, request)
 	if err != nil {
 		span.fail(err)
@@ -161,7 +161,7 @@ func (c *Client) Peek(ctx context.Context, request CheckRequest) (Decision, erro
 	if err != nil {
 		return Decision{}, err
 	}
-	ctx, span := c.telemetry.start(ctx, "peek", domain)
+	ctx, span := c.telemetry.start(ctx, "tollgate.peek", domain)
 	var decision Decision
 	failure, err := c.guarded(ctx, c.deadline(), "peek", func(ctx context.Context) (err error) {
 		decision, err = c.sendPeek(ctx, domain, request)

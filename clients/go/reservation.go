@@ -107,7 +107,7 @@ func (c *Client) Reserve(ctx context.Context, request ReserveRequest) (*Reservat
 	if err != nil {
 		return nil, err
 	}
-	ctx, span := c.telemetry.start(ctx, "reserve", domain)
+	ctx, span := c.telemetry.start(ctx, "tollgate.reserve", domain)
 	reservation := &Reservation{client: c, domain: domain}
 	failure, err := c.guarded(ctx, c.deadline(), "reserve", func(ctx context.Context) error {
 		return reservation.send(ctx, request)
@@ -281,7 +281,7 @@ func (r *Reservation) settle(
 		r.settled = true
 		r.mu.Unlock()
 	}
-	ctx, span := r.client.telemetry.start(ctx, name, r.domain)
+	ctx, span := r.client.telemetry.start(ctx, "tollgate."+name, r.domain)
 	response := &tollgatev1.SettleResponse{}
 	failure, err := r.client.deadlined(ctx, r.client.deadline(), name, func(ctx context.Context) error {
 		return r.client.unaryAgain(ctx, tollgateService+method, message, response)

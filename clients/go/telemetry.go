@@ -30,9 +30,12 @@ type telemetry struct {
 	tracer    trace.Tracer
 	decisions metric.Int64Counter
 	duration  metric.Float64Histogram
+	// domain is the client's, and its options those of spans of it. They spare allocations.
+	domain        string
+	domainOptions []trace.SpanStartOption
 }
 
-func newTelemetry(o *options) (*telemetry, error) {
+func newTelemetry(domain string, o *options) (*telemetry, error) {
 	tracers, meters := o.tracerProvider, o.meterProvider
 	if tracers == nil {
 		tracers = otel.GetTracerProvider()
@@ -58,16 +61,29 @@ func newTelemetry(o *options) (*telemetry, error) {
 		tracer:    tracers.Tracer(telemetryName, trace.WithInstrumentationVersion(Version)),
 		decisions: decisions,
 		duration:  duration,
+
+		domain:        domain,
+		domainOptions: spanOptions(domain),
 	}, nil
 }
 
 // callSpan is the span of one call. Exactly one of its methods ends it.
 type callSpan struct{ span trace.Span }
 
-func (t *telemetry) start(ctx context.Context, call, domain string) (context.Context, callSpan) {
-	ctx, span := t.tracer.Start(ctx, "tollgate."+call,
+func spanOptions(domain string) []trace.SpanStartOption {
+	return []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(attributeDomain.String(domain)))
+		trace.WithAttributes(attributeDomain.String(domain)),
+	}
+}
+
+// start starts the span of a call, by the name of the span.
+func (t *telemetry) start(ctx context.Context, name, domain string) (context.Context, callSpan) {
+	options := t.domainOptions
+	if domain != t.domain {
+		options = spanOptions(domain)
+	}
+	ctx, span := t.tracer.Start(ctx, name, options...)
 	return ctx, callSpan{span}
 }
 
