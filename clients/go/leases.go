@@ -18,8 +18,10 @@ const (
 	maxLeaseHits = 1_000
 	// firstLeaseHits are wanted where nothing was admitted lately.
 	firstLeaseHits = 16
-	// leaseGrowth is how many times the hits that were admitted lately are wanted.
+	// leaseGrowth is how many times the hits that were admitted lately are wanted, roundGrowth by a
+	// round: it renews before the hits are used up.
 	leaseGrowth = 4
+	roundGrowth = 2
 	// lowShare is the part of a lease that is left when the next one is asked for: one in so many.
 	lowShare = 4
 	// leaseRound is the time between two rounds, which give back, say counts and renew.
@@ -28,8 +30,9 @@ const (
 	leaseIdle = time.Second
 	// minRenewedValidity bounds the leases that are renewed by age: a round comes in their last quarter.
 	minRenewedValidity = time.Second
-	// minEndOfLease is the least time before the end of a lease in which its hits go back.
-	minEndOfLease = 100 * time.Millisecond
+	// lastPart is the part of its time in which a lease is renewed by a round, and goes back once the
+	// next one is there: one in so many. What comes back after the end is lost.
+	lastPart = 4
 	// minNotLeased and maxNotLeased bound how long a key is not leased whose limits cannot be.
 	minNotLeased = time.Second
 	maxNotLeased = time.Minute
@@ -233,7 +236,7 @@ func (l *leaseTable) lease(
 	if e.descriptors == nil {
 		e.descriptors = descriptorMessages(descriptors)
 	}
-	call := l.prepare(e, hits)
+	call := l.prepare(e, hits, leaseGrowth)
 	ctx = context.WithoutCancel(ctx)
 	l.tasks.Go(func() {
 		response := &tollgatev1.LeaseResponse{}
@@ -262,11 +265,12 @@ func (l *leaseTable) guarded(
 	return failure
 }
 
-// prepare makes the call for a lease that a check of so many hits wants.
-func (l *leaseTable) prepare(e *leaseEntry, hits uint64) *leaseCall {
+// prepare makes the call for a lease that a check of so many hits wants. It wants growth times what
+// was admitted.
+func (l *leaseTable) prepare(e *leaseEntry, hits, growth uint64) *leaseCall {
 	wanted := uint64(firstLeaseHits)
 	if e.admitted > 0 {
-		wanted = leaseGrowth * min(e.admitted, maxLeaseHits)
+		wanted = growth * min(e.admitted, maxLeaseHits)
 	}
 	wanted = min(max(wanted, leaseGrowth*hits), maxLeaseHits)
 	e.call = &leaseCall{
@@ -369,16 +373,16 @@ func (l *leaseTable) round() {
 			if now >= e.noLeaseUntil {
 				delete(l.entries, key)
 			}
-		case e.next.has(now, 1) && e.current.validEnd-now <= max(e.current.validity/8, minEndOfLease):
+		case e.next.has(now, 1) && e.current.validEnd-now <= e.current.validity/lastPart:
 			l.advance(e, now)
 		case !e.current.has(now, 1):
 			if now >= e.tellAt && !e.next.has(now, 1) {
 				e.tellAt = now + time.Second
 				l.empty(e, now)
 			}
-		case e.current.validity >= minRenewedValidity && e.current.validEnd-now <= e.current.validity/4 &&
+		case e.current.validity >= minRenewedValidity && e.current.validEnd-now <= e.current.validity/lastPart &&
 			isClosed && l.mayLease(e, now):
-			l.prepare(e, 1).batched = true
+			l.prepare(e, 1, roundGrowth).batched = true
 			renewed = append(renewed, e)
 		}
 	}

@@ -28,9 +28,10 @@ ROUND_TIME = SECOND // 4
 
 _FIRST_WANTED = 16  # where nothing was admitted lately
 _GROWTH = 4  # so many times the hits that were admitted lately are wanted
+_ROUND_GROWTH = 2  # by a round, which renews before they are used up
 _IDLE_TIME = SECOND
 _MIN_RENEWED_VALIDITY = SECOND  # a round comes in the last quarter of such a lease
-_MIN_END = SECOND // 10  # before the end of a lease, its hits go back
+_LAST_PART = 4  # one in so many of its time: a lease is renewed, and goes back after that
 _MIN_NOT_LEASED, _MAX_NOT_LEASED = SECOND, 60 * SECOND
 _TELL_TIME = SECOND  # between two returns that only say counts
 _OFF_TIME = 60 * SECOND  # of a server that has no leases
@@ -47,11 +48,11 @@ class _Lease:
         return self.left >= hits and now < self.ends
 
     def is_near_end(self, now: int) -> bool:
-        return self.ends - now <= max(self.validity // 8, _MIN_END)
+        return self.ends - now <= self.validity // _LAST_PART
 
     def is_renewable(self, now: int) -> bool:
         """Whether a round asks for the next lease, because of the age of this one."""
-        return self.validity >= _MIN_RENEWED_VALIDITY and self.ends - now <= self.validity // 4
+        return self.validity >= _MIN_RENEWED_VALIDITY and self.is_near_end(now)
 
 
 Outcome: TypeAlias = Decision | NoAnswerError | ClosedError | None
@@ -274,7 +275,8 @@ class Leases:
     def _prepare(
         self, entry: _Entry, hits: int, now: int, *, is_batched: bool = False
     ) -> LeaseCall:
-        wanted = max(_GROWTH * entry.admitted or _FIRST_WANTED, _GROWTH * hits)
+        growth = _ROUND_GROWTH if is_batched else _GROWTH
+        wanted = max(growth * entry.admitted or _FIRST_WANTED, _GROWTH * hits)
         wanted = min(wanted, wire.MAX_LEASE_HITS)
         request = wire.lease_request(
             entry.call, wanted, entry.newest, entry.admitted, entry.refused

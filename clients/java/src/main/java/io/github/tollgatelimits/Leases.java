@@ -42,6 +42,9 @@ final class Leases {
   /** How many times the hits that were admitted lately are wanted. */
   private static final long GROWTH = 4;
 
+  /** The same of a round, which renews before the hits are used up. */
+  private static final long ROUND_GROWTH = 2;
+
   /** The part of a lease that is left when the next one is asked for: one in so many. */
   private static final long LOW_SHARE = 4;
 
@@ -51,8 +54,11 @@ final class Leases {
   /** The validity of leases that are renewed by age: a round comes in their last quarter. */
   private static final long RENEWED_VALIDITY_MIN = SECOND;
 
-  /** The time before the end of a lease in which its hits go back, if there is a next one. */
-  private static final long END_MIN = SECOND / 10;
+  /**
+   * The part of its time in which a lease is renewed by a round, and goes back once the next one is
+   * there: one in so many. What comes back after the end is lost.
+   */
+  private static final long LAST_PART = 4;
 
   private static final Duration NOT_LEASED_MAX = Duration.ofMinutes(1);
   private static final long UNIMPLEMENTED_FOR = 60 * SECOND;
@@ -284,7 +290,8 @@ final class Leases {
 
     /** Makes the call for a lease, for a check of so many hits. */
     void prepare(long hits, long now, boolean batched) {
-      long wanted = admitted > 0 ? GROWTH * Math.min(admitted, HITS_MAX) : FIRST_HITS;
+      long growth = batched ? ROUND_GROWTH : GROWTH;
+      long wanted = admitted > 0 ? growth * Math.min(admitted, HITS_MAX) : FIRST_HITS;
       LeaseRequest.Builder request =
           LeaseRequest.newBuilder()
               .setDomain(domain)
@@ -479,7 +486,7 @@ final class Leases {
             all.remove();
           }
         } else if (Lease.has(entry.next, now, 1)
-            && (current == null || current.end - now <= Math.max(current.validity / 8, END_MIN))) {
+            && (current == null || current.end - now <= current.validity / LAST_PART)) {
           entry.advance(now);
         } else if (!Lease.has(current, now, 1)) {
           if (entry.tellAt - now <= 0 && !Lease.has(entry.next, now, 1)) {
@@ -487,7 +494,7 @@ final class Leases {
             entry.empty(now);
           }
         } else if (current.validity >= RENEWED_VALIDITY_MIN
-            && current.end - now <= current.validity / 4
+            && current.end - now <= current.validity / LAST_PART
             && mayRenew
             && entry.mayLease(now)) {
           entry.prepare(1, now, true);
