@@ -101,6 +101,11 @@ impl Breaker {
         })
     }
 
+    /// Whether the service does not fail now.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.lock().phase, Phase::Closed { .. })
+    }
+
     /// The failure that opened the breaker last.
     pub(crate) fn cause(&self) -> Option<Error> {
         self.lock().cause.clone()

@@ -18,10 +18,14 @@ use crate::check_stream::CheckStream;
 use crate::denial_cache::{DenialCache, is_cacheable};
 use crate::error::CallError;
 use crate::failure_log::FailureLog;
-use crate::generated::tollgate::{CheckRequest, CheckResponse, ReserveRequest, ReserveResponse};
+use crate::generated::tollgate::{
+    BatchRequest, BatchResponse, CheckRequest, CheckResponse, LeaseRequest, ReserveRequest,
+    ReserveResponse,
+};
+use crate::leases::{self, Batch, Leases, Step, Then};
 use crate::local_bucket::{LocalBuckets, Taken};
 use crate::options::ClientBuilder;
-use crate::protocol;
+use crate::protocol::{self, Granted};
 use crate::request::{DescriptorKey, hits_by_descriptor};
 use crate::telemetry::Telemetry;
 use crate::transport::Transport;
@@ -47,6 +51,9 @@ pub(crate) struct Inner {
     stream: Option<CheckStream>,
     breaker: Breaker,
     denial_cache: Option<DenialCache>,
+    leases: Option<Leases>,
+    /// Calls of leases in progress. `close` waits for them.
+    lease_calls: Mutex<JoinSet<()>>,
     local: LocalBuckets,
     failures: FailureLog,
     pub(crate) telemetry: Telemetry,
@@ -75,6 +82,9 @@ impl Client {
             transport,
             breaker: Breaker::new(options.breaker),
             denial_cache: (entries > 0).then(|| DenialCache::new(entries)),
+            leases: (options.protocol == Protocol::Tollgate && options.leases != Some(false))
+                .then(|| Leases::new(options.leases == Some(true))),
+            lease_calls: Mutex::new(JoinSet::new()),
             local: LocalBuckets::new(options.local),
             failures: FailureLog::new(options.addresses.join(","), options.on_error),
             telemetry: Telemetry::new(),
@@ -104,8 +114,8 @@ impl Client {
                 "the protocol envoy has no dry run; use tollgate",
             ));
         }
-        let mut span = self.inner.telemetry.start("tollgate.check", &domain);
-        let result = self.inner.check(&domain, &check, started).await;
+        let mut span = self.inner.telemetry.start("tollgate.check", domain);
+        let result = self.inner.check(domain, &check, started).await;
         match result {
             Ok(mut decision) => {
                 decision.elapsed = started.elapsed();
@@ -130,8 +140,8 @@ impl Client {
         let started = Instant::now();
         let check = check.into();
         let domain = self.inner.domain_of(&check)?;
-        let mut span = self.inner.telemetry.start("tollgate.peek", &domain);
-        let result = self.inner.peek(&domain, &check, started).await;
+        let mut span = self.inner.telemetry.start("tollgate.peek", domain);
+        let result = self.inner.peek(domain, &check, started).await;
         match result {
             Ok(mut decision) => {
                 decision.elapsed = started.elapsed();
@@ -156,7 +166,7 @@ impl Client {
     pub async fn reserve(&self, reserve: impl Into<Reserve>) -> Result<Reservation, Error> {
         let started = Instant::now();
         let reserve = reserve.into();
-        let domain = self.inner.domain_of(&reserve.check)?;
+        let domain = self.inner.domain_of(&reserve.check)?.to_owned();
         if self.inner.options.protocol == Protocol::Envoy {
             return Err(Error::argument(
                 "the protocol envoy has no reservations; use tollgate",
@@ -229,8 +239,22 @@ impl Client {
         self.inner.denial_cache.as_ref().map_or(0, DenialCache::len)
     }
 
-    /// Ends the client: waits for releases of dropped reservations, at most two deadlines, then
-    /// closes the connections. Calls of this client and its clones fail with [`Error::Closed`].
+    /// Makes one round of leases, for tests that turn the timer off.
+    #[doc(hidden)]
+    pub async fn run_lease_round(&self) {
+        self.inner.make_lease_round();
+        self.inner.join_lease_calls().await;
+    }
+
+    /// Waits for calls of leases in the background, for tests.
+    #[doc(hidden)]
+    pub async fn join_lease_calls(&self) {
+        self.inner.join_lease_calls().await;
+    }
+
+    /// Ends the client: gives back leased hits, and waits for releases of dropped reservations, at
+    /// most two deadlines. Then closes the connections. Calls of this client and its clones fail
+    /// with [`Error::Closed`].
     pub async fn close(&self) {
         self.inner.closed.store(true, Ordering::SeqCst);
         let mut releases = {
@@ -241,7 +265,8 @@ impl Client {
                 .unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *pending)
         };
-        while releases.join_next().await.is_some() {}
+        let settled = async { while releases.join_next().await.is_some() {} };
+        tokio::join!(settled, self.inner.close_leases());
         if let Some(stream) = &self.inner.stream {
             stream.close().await;
         }
@@ -251,14 +276,14 @@ impl Client {
 
 impl Inner {
     /// The domain of a call, if the client is open.
-    fn domain_of(&self, check: &Check) -> Result<String, Error> {
+    fn domain_of<'a>(&'a self, check: &'a Check) -> Result<&'a str, Error> {
         self.require_open()?;
         match &check.domain {
             Some(domain) if domain.is_empty() => {
                 Err(Error::argument("the domain is empty; set a domain"))
             }
-            Some(domain) => Ok(domain.clone()),
-            None => Ok(self.options.domain.clone()),
+            Some(domain) => Ok(domain),
+            None => Ok(&self.options.domain),
         }
     }
 
@@ -270,17 +295,35 @@ impl Inner {
         }
     }
 
-    async fn check(&self, domain: &str, check: &Check, start: Instant) -> Result<Decision, Error> {
-        let hits = hits_by_descriptor(check);
-        let cache = self
-            .denial_cache
-            .as_ref()
-            .filter(|_| is_cacheable(&check.descriptors, &hits));
-        let cache = cache.map(|cache| (cache, DescriptorKey::new(domain, &check.descriptors)));
-        if let Some((cache, key)) = &cache
-            && let Some(refused) = cache.find(key, &hits, self.options.clock.now())
-        {
-            return Ok(refused);
+    async fn check(
+        self: &Arc<Self>,
+        domain: &str,
+        check: &Check,
+        start: Instant,
+    ) -> Result<Decision, Error> {
+        let cache = self.denial_cache.as_ref().filter(|_| is_cacheable(check));
+        let remember = |decision: &Decision| {
+            if let Some(cache) = cache
+                && !decision.allowed
+            {
+                let key = DescriptorKey::new(domain, &check.descriptors);
+                cache.remember(key, check, decision, self.options.clock.now());
+            }
+        };
+        match self.decide(domain, check, cache) {
+            Step::Decided(decision) => return Ok(decision),
+            Step::Wait(lease) => match lease.await.unwrap_or(Ok(None)) {
+                Ok(None) => {}
+                Ok(Some(decision)) => {
+                    remember(&decision);
+                    return Ok(decision);
+                }
+                Err(error) => {
+                    self.require_open()?;
+                    return Ok(self.on_error(domain, check, error));
+                }
+            },
+            Step::Send => {}
         }
         let deadline = start + self.options.deadline;
         let answer = async {
@@ -305,16 +348,123 @@ impl Inner {
         match self.guarded(answer).await {
             Ok(decision) => {
                 self.validate_domain(domain, &decision)?;
-                if let Some((cache, key)) = cache
-                    && !decision.allowed
-                {
-                    cache.remember(key, hits, &decision, self.options.clock.now());
-                }
+                remember(&decision);
                 Ok(decision)
             }
             Err(Error::Closed) => Err(Error::Closed),
             Err(error) => Ok(self.on_error(domain, check, error)),
         }
+    }
+
+    /// Decides a check by the denial cache or by leased hits, if that is possible.
+    fn decide(self: &Arc<Self>, domain: &str, check: &Check, cache: Option<&DenialCache>) -> Step {
+        let leases = self.leases.as_ref();
+        let leases = leases.and_then(|leases| Some((leases, leases.hits_of(check)?)));
+        if cache.is_none() && leases.is_none() {
+            return Step::Send;
+        }
+        let now = self.options.clock.now();
+        let (step, then) = DescriptorKey::with(domain, &check.descriptors, |key| {
+            let refused = cache.and_then(|cache| cache.find(key, check, now));
+            match (refused, leases) {
+                (Some(refused), leases) => {
+                    if let Some((leases, hits)) = leases {
+                        leases.refuse(key, hits, now);
+                    }
+                    (Step::Decided(refused), Then::Nothing)
+                }
+                (None, Some((leases, hits))) => {
+                    let may_renew = || self.breaker.is_closed();
+                    leases.decide(key, (domain, check), hits, now, may_renew)
+                }
+                (None, None) => (Step::Send, Then::Nothing),
+            }
+        });
+        match then {
+            Then::Nothing => return step,
+            Then::Rounds => {}
+            Then::Call(call) => {
+                let inner = Arc::clone(self);
+                let unfinished = UnfinishedLeases {
+                    inner,
+                    keys: vec![call.key],
+                };
+                self.spawn_lease_call(lease(unfinished, call.request));
+            }
+        }
+        self.start_lease_rounds();
+        step
+    }
+
+    fn finish_lease(&self, key: &DescriptorKey, answer: Result<Granted, Error>) {
+        if let Some(leases) = &self.leases {
+            leases.finish(key, answer, self.options.clock.now());
+        }
+    }
+
+    fn spawn_lease_call(&self, call: impl Future<Output = ()> + Send + 'static) {
+        let mut calls = self
+            .lease_calls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        while calls.try_join_next().is_some() {}
+        calls.spawn(call);
+    }
+
+    async fn join_lease_calls(&self) {
+        let mut calls = {
+            let calls = self.lease_calls.lock();
+            std::mem::take(&mut *calls.unwrap_or_else(PoisonError::into_inner))
+        };
+        while calls.join_next().await.is_some() {}
+    }
+
+    /// Makes rounds of leases while there are keys and clients.
+    fn start_lease_rounds(self: &Arc<Self>) {
+        let Some(leases) = self.leases.as_ref().filter(|_| self.options.lease_rounds) else {
+            return;
+        };
+        leases.start_rounds(|| {
+            let inner = Arc::downgrade(self);
+            let rounds = tokio::spawn(async move {
+                loop {
+                    tokio::time::sleep(leases::ROUND).await;
+                    let Some(inner) = inner.upgrade() else { return };
+                    inner.make_lease_round();
+                    if inner.leases.as_ref().is_none_or(Leases::end_rounds) {
+                        return;
+                    }
+                }
+            });
+            rounds.abort_handle()
+        });
+    }
+
+    fn make_lease_round(self: &Arc<Self>) {
+        if let Some(leases) = &self.leases {
+            let now = self.options.clock.now();
+            self.send_batches(leases.round(now, self.breaker.is_closed()));
+        }
+    }
+
+    fn send_batches(self: &Arc<Self>, batches: Vec<Batch>) {
+        for Batch { keys, request } in batches {
+            let inner = Arc::clone(self);
+            self.spawn_lease_call(send_batch(UnfinishedLeases { inner, keys }, request));
+        }
+    }
+
+    /// Gives back all leased hits, within the deadline of a call.
+    async fn close_leases(self: &Arc<Self>) {
+        let Some(leases) = &self.leases else { return };
+        leases.close();
+        let returned = async {
+            self.join_lease_calls().await;
+            self.send_batches(leases.empty(self.options.clock.now()));
+            self.join_lease_calls().await;
+        };
+        // Hits that do not go back in time stay taken until the lease ends.
+        let _late = timeout_at(Instant::now() + self.options.deadline, returned).await;
     }
 
     async fn peek(&self, domain: &str, check: &Check, start: Instant) -> Result<Decision, Error> {
@@ -411,7 +561,7 @@ impl Inner {
             OnError::Deny => decision.source = Source::Deny,
             OnError::Local => {
                 decision.source = Source::Local;
-                let most = hits_by_descriptor(check).into_iter().max();
+                let most = hits_by_descriptor(check).max();
                 let hits = most.or(check.hits).unwrap_or(1);
                 let key = DescriptorKey::new(domain, &check.descriptors);
                 match self.local.take(key, hits, self.options.clock.now()) {
@@ -476,6 +626,59 @@ impl Inner {
             releases.spawn_on(release, &runtime);
         }
     }
+}
+
+/// Calls for leases in progress. One that is dropped has failed, such as by the end of its runtime.
+struct UnfinishedLeases {
+    inner: Arc<Inner>,
+    keys: Vec<DescriptorKey>,
+}
+
+impl UnfinishedLeases {
+    fn finish(mut self, answers: impl IntoIterator<Item = Result<Granted, Error>>) {
+        for (key, answer) in std::mem::take(&mut self.keys).iter().zip(answers) {
+            self.inner.finish_lease(key, answer);
+        }
+    }
+}
+
+impl Drop for UnfinishedLeases {
+    fn drop(&mut self) {
+        for key in &self.keys {
+            let dropped = Status::cancelled("the call for a lease was dropped");
+            self.inner.finish_lease(key, Err(dropped.into()));
+        }
+    }
+}
+
+/// Makes the call for a lease.
+async fn lease(unfinished: UnfinishedLeases, request: LeaseRequest) {
+    let inner = Arc::clone(&unfinished.inner);
+    let deadline = Instant::now() + inner.options.deadline;
+    let answer = async {
+        let answer = inner.unary(protocol::LEASE, request, deadline).await?;
+        Ok(protocol::granted(answer)?)
+    };
+    unfinished.finish([inner.guarded(answer).await]);
+}
+
+/// Makes a call of leases and returns. As others that settle, returns do not ask the breaker.
+async fn send_batch(unfinished: UnfinishedLeases, request: BatchRequest) {
+    let inner = Arc::clone(&unfinished.inner);
+    let deadline = Instant::now() + inner.options.deadline.max(leases::BATCH_DEADLINE);
+    let answer = async { Ok(inner.unary(protocol::BATCH, request, deadline).await?) };
+    let answer: Result<BatchResponse, Error> = if unfinished.keys.is_empty() {
+        answer.await.map_err(|error: CallError| error.into())
+    } else {
+        inner.guarded(answer).await
+    };
+    let mut answers = answer.map(|batch| batch.answers.into_iter());
+    unfinished.finish(std::iter::from_fn(|| {
+        Some(match &mut answers {
+            Ok(answers) => protocol::granted_of(answers.next()).map_err(Error::from),
+            Err(error) => Err(error.clone()),
+        })
+    }));
 }
 
 fn deadline_exceeded() -> Status {

@@ -1,5 +1,6 @@
 //! Decisions, and the limits in them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Error;
@@ -11,6 +12,8 @@ pub enum Source {
     /// The service.
     #[default]
     Server,
+    /// A lease: hits that the service debited in advance.
+    Lease,
     /// The denial cache: an earlier refusal of the service.
     Cache,
     /// The local token bucket: [`OnError::Local`](crate::OnError::Local).
@@ -26,6 +29,7 @@ impl Source {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Server => "server",
+            Self::Lease => "lease",
             Self::Cache => "cache",
             Self::Local => "local",
             Self::Allow => "allow",
@@ -78,8 +82,9 @@ pub struct Decision {
     pub reset: Option<Duration>,
     /// Time until the same hits would pass. `None` if never, or if it is not known.
     pub retry_after: Option<Duration>,
-    /// Limits that apply.
-    pub limits: Vec<Limit>,
+    /// Limits that apply. With [`Source::Lease`] they are those of the answer that granted the
+    /// lease.
+    pub limits: Arc<[Limit]>,
     /// Why no limit applied. `None` if one did, without an answer, and with [`Protocol::Envoy`],
     /// which does not say.
     ///
@@ -148,7 +153,7 @@ impl Decision {
         let mut later = self.clone();
         later.reset = less(later.reset);
         later.retry_after = less(later.retry_after);
-        for limit in &mut later.limits {
+        for limit in Arc::make_mut(&mut later.limits) {
             limit.reset = less(limit.reset);
             limit.retry_after = less(limit.retry_after);
         }

@@ -4,13 +4,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::bounded_map::BoundedMap;
-use crate::request::{Descriptor, DescriptorKey};
+use crate::request::{Check, DescriptorKey, hits_by_descriptor, is_rememberable};
 use crate::{Decision, Source};
 
 /// Longest time for which a refusal is repeated, so that resets and refunds are seen.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Longest keys and values of a call that is remembered, in bytes.
-const MAX_BYTES: usize = 1_024;
 
 /// Refusals of the service by domain and descriptors.
 #[derive(Debug)]
@@ -26,13 +24,16 @@ struct Refusal {
     lasts: Duration,
 }
 
-/// Whether a check of these descriptors can be in the cache.
-pub(crate) fn is_cacheable(descriptors: &[Descriptor], hits: &[u64]) -> bool {
-    let entries = descriptors
-        .iter()
-        .flat_map(|descriptor| &descriptor.entries);
-    let bytes: usize = entries.map(|(key, value)| key.len() + value.len()).sum();
-    bytes <= MAX_BYTES && hits.iter().any(|hits| *hits > 0)
+/// Whether a check can be in the cache.
+pub(crate) fn is_cacheable(check: &Check) -> bool {
+    is_rememberable(&check.descriptors) && hits_by_descriptor(check).any(|hits| hits > 0)
+}
+
+/// How long a refusal is repeated.
+pub(crate) fn lifetime(refused: &Decision) -> Duration {
+    refused
+        .retry_after
+        .map_or(LONGEST, |wait| wait.min(LONGEST))
 }
 
 impl DenialCache {
@@ -42,11 +43,11 @@ impl DenialCache {
         }
     }
 
-    /// The remembered refusal of these descriptors, with at least the remembered hits in each.
+    /// The remembered refusal of a check, with at least the remembered hits of each descriptor.
     pub(crate) fn find(
         &self,
         key: &DescriptorKey,
-        hits: &[u64],
+        check: &Check,
         now: Duration,
     ) -> Option<Decision> {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,8 +60,8 @@ impl DenialCache {
         let enough = refusal
             .hits
             .iter()
-            .zip(hits)
-            .all(|(refused, asked)| asked >= refused);
+            .zip(hits_by_descriptor(check))
+            .all(|(refused, asked)| asked >= *refused);
         enough.then(|| refusal.decision.after(passed))
     }
 
@@ -68,13 +69,11 @@ impl DenialCache {
     pub(crate) fn remember(
         &self,
         key: DescriptorKey,
-        hits: Vec<u64>,
+        check: &Check,
         refused: &Decision,
         now: Duration,
     ) {
-        let lasts = refused
-            .retry_after
-            .map_or(LONGEST, |wait| wait.min(LONGEST));
+        let lasts = lifetime(refused);
         if lasts.is_zero() {
             return;
         }
@@ -83,7 +82,7 @@ impl DenialCache {
             ..refused.clone()
         };
         let refusal = Refusal {
-            hits,
+            hits: hits_by_descriptor(check).collect(),
             decision,
             at: now,
             lasts,
@@ -108,7 +107,7 @@ mod tests {
     use std::time::Duration;
 
     use super::DenialCache;
-    use crate::request::{Descriptor, DescriptorKey};
+    use crate::request::{Check, Descriptor, DescriptorKey};
     use crate::{Decision, Source};
 
     #[test]
@@ -119,12 +118,13 @@ mod tests {
             DescriptorKey::new("edge", &[Descriptor::new([("user", value.as_str())])])
         };
         let now = Duration::ZERO;
+        let check = Check::from(Descriptor::default());
         for number in 0..100_000 {
-            cache.remember(key(number), vec![1], &Decision::default(), now);
+            cache.remember(key(number), &check, &Decision::default(), now);
         }
         assert_eq!(cache.len(), 10_000);
-        assert!(cache.find(&key(89_999), &[1], now).is_none());
-        let found = cache.find(&key(90_000), &[1], now);
+        assert!(cache.find(&key(89_999), &check, now).is_none());
+        let found = cache.find(&key(90_000), &check, now);
         assert_eq!(found.map(|found| found.source), Some(Source::Cache));
     }
 }

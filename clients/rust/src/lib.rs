@@ -31,6 +31,7 @@ mod denial_cache;
 mod error;
 mod failure_log;
 mod generated;
+mod leases;
 mod local_bucket;
 #[cfg(feature = "tower")]
 pub mod middleware;

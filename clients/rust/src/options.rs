@@ -69,6 +69,9 @@ pub struct ClientBuilder {
     pub(crate) local: LocalLimit,
     pub(crate) breaker: BreakerOptions,
     pub(crate) denial_cache_entries: usize,
+    /// For all checks, for none, or for those of the middleware.
+    pub(crate) leases: Option<bool>,
+    pub(crate) lease_rounds: bool,
     pub(crate) batching: bool,
     pub(crate) clock: Arc<dyn Clock>,
     #[cfg(feature = "tls")]
@@ -102,6 +105,8 @@ impl ClientBuilder {
             local: LocalLimit::default(),
             breaker: BreakerOptions::default(),
             denial_cache_entries: 10_000,
+            leases: None,
+            lease_rounds: true,
             batching: false,
             clock: Arc::new(SystemClock::new()),
             #[cfg(feature = "tls")]
@@ -185,6 +190,26 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets whether checks are decided by leased hits, without a call: all checks, or none;
+    /// default: those of the [middleware](crate::middleware).
+    ///
+    /// Hits of a key that is checked often are then leased from the service. A decision by them has
+    /// [`Source::Lease`](crate::Source::Lease). [`Client::close`] gives back those that are left.
+    /// [`Protocol::Envoy`] has no leases.
+    #[must_use]
+    pub fn leases(mut self, leases: bool) -> Self {
+        self.leases = Some(leases);
+        self
+    }
+
+    /// Turns off the timer of leases, for tests that call `Client::run_lease_round`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_lease_rounds(mut self) -> Self {
+        self.lease_rounds = false;
+        self
+    }
+
     /// Sends concurrent checks over one bidirectional stream of [`Protocol::Tollgate`]; default:
     /// off.
     ///
@@ -197,8 +222,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the clock of the breaker, the denial cache, the local bucket and the log; default: the
-    /// monotonic clock of the operating system.
+    /// Sets the clock of the breaker, the denial cache, leases, the local bucket and the log;
+    /// default: the monotonic clock of the operating system.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);

@@ -14,6 +14,8 @@ pub(crate) const RESERVE: &str = "/tollgate.v1.RateLimits/Reserve";
 pub(crate) const EXTEND: &str = "/tollgate.v1.RateLimits/Extend";
 pub(crate) const COMMIT: &str = "/tollgate.v1.RateLimits/Commit";
 pub(crate) const RELEASE: &str = "/tollgate.v1.RateLimits/Release";
+pub(crate) const LEASE: &str = "/tollgate.v1.RateLimits/Lease";
+pub(crate) const BATCH: &str = "/tollgate.v1.RateLimits/Batch";
 pub(crate) const STREAM: &str = "/tollgate.v1.RateLimits/Stream";
 pub(crate) const SHOULD_RATE_LIMIT: &str =
     "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -101,7 +103,7 @@ pub(crate) fn check_decision(answer: tollgate::CheckResponse) -> Result<Decision
         remaining: answer.remaining,
         reset: answer.reset.map(duration),
         retry_after: answer.retry_after.map(duration),
-        limits: limits(answer.limits),
+        limits: limits(answer.limits).into(),
         no_limit: NoLimit::of(&answer.no_limit),
         ..Decision::default()
     })
@@ -114,10 +116,50 @@ pub(crate) fn reserve_decision(answer: &mut tollgate::ReserveResponse) -> Result
         remaining: answer.remaining,
         reset: answer.reset.map(duration),
         retry_after: answer.retry_after.map(duration),
-        limits: limits(std::mem::take(&mut answer.limits)),
+        limits: limits(std::mem::take(&mut answer.limits)).into(),
         no_limit: NoLimit::of(&answer.no_limit),
         ..Decision::default()
     })
+}
+
+/// The answer to a call for a lease.
+pub(crate) struct Granted {
+    pub(crate) decision: Decision,
+    /// Whether the limits can be leased.
+    pub(crate) leasable: bool,
+    pub(crate) id: String,
+    pub(crate) hits: u64,
+    /// How long the lease is valid, or the limits cannot be leased.
+    pub(crate) expires: Duration,
+}
+
+pub(crate) fn granted(answer: tollgate::LeaseResponse) -> Result<Granted, Status> {
+    Ok(Granted {
+        decision: Decision {
+            allowed: allows(answer.verdict)?,
+            source: Source::Server,
+            remaining: answer.remaining,
+            reset: answer.reset.map(duration),
+            retry_after: answer.retry_after.map(duration),
+            limits: limits(answer.limits).into(),
+            ..Decision::default()
+        },
+        leasable: answer.not_leased.is_empty(),
+        id: answer.lease,
+        hits: answer.granted,
+        expires: answer.expires.map(duration).unwrap_or_default(),
+    })
+}
+
+/// The answer to one lease of a batch.
+pub(crate) fn granted_of(answer: Option<tollgate::Answer>) -> Result<Granted, Status> {
+    match answer.and_then(|answer| answer.answer) {
+        Some(tollgate::answer::Answer::Lease(answer)) => granted(answer),
+        Some(tollgate::answer::Answer::Failure(failure)) => {
+            Err(Status::new(failure.code.into(), failure.message))
+        }
+        _ => Err(Status::internal("the answer is not one of a lease")),
+    }
 }
 
 pub(crate) fn limits(limits: Vec<tollgate::LimitStatus>) -> Vec<Limit> {
@@ -152,6 +194,7 @@ pub(crate) fn envoy_decision(answer: envoy::RateLimitResponse) -> Result<Decisio
         source: Source::Server,
         ..Decision::default()
     };
+    let mut limits = Vec::new();
     for (position, status) in answer.statuses.into_iter().enumerate() {
         let refused = status.code == i32::from(Code::OverLimit);
         let reset = status.duration_until_reset.map(duration);
@@ -160,7 +203,7 @@ pub(crate) fn envoy_decision(answer: envoy::RateLimitResponse) -> Result<Decisio
             decision.retry_after = decision.retry_after.max(retry_after);
         }
         if let Some(limit) = status.current_limit {
-            decision.limits.push(Limit {
+            limits.push(Limit {
                 descriptor: u32::try_from(position).unwrap_or(u32::MAX),
                 window: window(&limit),
                 name: limit.name,
@@ -173,6 +216,7 @@ pub(crate) fn envoy_decision(answer: envoy::RateLimitResponse) -> Result<Decisio
             });
         }
     }
+    decision.limits = limits.into();
     let tightest = decision
         .tightest()
         .map(|limit| (limit.remaining, limit.reset));

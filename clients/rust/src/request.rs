@@ -1,5 +1,6 @@
 //! Arguments of calls.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 /// What a limit counts: a list of keys and values, and optionally hits of its own.
@@ -46,6 +47,8 @@ pub struct Check {
     pub(crate) descriptors: Vec<Descriptor>,
     pub(crate) hits: Option<u64>,
     pub(crate) dry_run: bool,
+    /// Whether it is one of the middleware, which may take leased hits by default.
+    pub(crate) middleware: bool,
 }
 
 impl Check {
@@ -209,34 +212,73 @@ impl<const N: usize> From<[u64; N]> for Amount {
 /// Descriptors as text that no other descriptors have, without their hits.
 ///
 /// Lengths stand before the parts, so keys and values cannot be mistaken for one another.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct DescriptorKey(Box<[u8]>);
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(crate) struct DescriptorKey(Vec<u8>);
+
+/// Longest keys and values of descriptors that are remembered, in bytes.
+const MAX_REMEMBERED_BYTES: usize = 1_024;
+
+thread_local! {
+    /// The memory of [`DescriptorKey::with`].
+    static KEY: Cell<DescriptorKey> = const { Cell::new(DescriptorKey(Vec::new())) };
+}
 
 impl DescriptorKey {
     pub(crate) fn new(domain: &str, descriptors: &[Descriptor]) -> Self {
-        let mut key = Vec::with_capacity(128);
-        let mut part = |text: &str| {
-            key.extend_from_slice(&(text.len() as u64).to_le_bytes());
-            key.extend_from_slice(text.as_bytes());
-        };
-        part(domain);
+        let mut key = Self(Vec::with_capacity(128));
+        key.write(domain, descriptors);
+        key
+    }
+
+    /// Calls a function with a key. It allocates nothing for a key of a usual length.
+    pub(crate) fn with<R>(
+        domain: &str,
+        descriptors: &[Descriptor],
+        use_key: impl FnOnce(&Self) -> R,
+    ) -> R {
+        let mut key = KEY.take();
+        key.0.clear();
+        key.write(domain, descriptors);
+        let result = use_key(&key);
+        if key.0.capacity() <= 2 * MAX_REMEMBERED_BYTES {
+            KEY.set(key);
+        }
+        result
+    }
+
+    fn write(&mut self, domain: &str, descriptors: &[Descriptor]) {
+        self.part(domain);
         for descriptor in descriptors {
-            part(&descriptor.entries.len().to_string());
+            self.length(descriptor.entries.len());
             for (name, value) in &descriptor.entries {
-                part(name);
-                part(value);
+                self.part(name);
+                self.part(value);
             }
         }
-        Self(key.into_boxed_slice())
+    }
+
+    fn part(&mut self, text: &str) {
+        self.length(text.len());
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn length(&mut self, length: usize) {
+        self.0.extend_from_slice(&(length as u64).to_le_bytes());
     }
 }
 
-/// Hits of each descriptor, with those of the call where a descriptor has none.
-pub(crate) fn hits_by_descriptor(check: &Check) -> Vec<u64> {
-    let default = check.hits.unwrap_or(1);
-    check
-        .descriptors
+/// Whether descriptors are short enough to be remembered.
+pub(crate) fn is_rememberable(descriptors: &[Descriptor]) -> bool {
+    let entries = descriptors
         .iter()
-        .map(|descriptor| descriptor.hits.unwrap_or(default))
-        .collect()
+        .flat_map(|descriptor| &descriptor.entries);
+    let bytes: usize = entries.map(|(key, value)| key.len() + value.len()).sum();
+    bytes <= MAX_REMEMBERED_BYTES
+}
+
+/// Hits of each descriptor, with those of the call where a descriptor has none.
+pub(crate) fn hits_by_descriptor(check: &Check) -> impl Iterator<Item = u64> {
+    let default = check.hits.unwrap_or(1);
+    let descriptors = check.descriptors.iter();
+    descriptors.map(move |descriptor| descriptor.hits.unwrap_or(default))
 }

@@ -93,6 +93,41 @@ async fn concurrent_checks_pass_exactly_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn clients_with_leases_share_a_limit() {
+    // Leases outlive the test: hits of one that has ended would not come back.
+    let flags = ["--lease-age-max-ms", "60000"].map(str::to_owned);
+    let service = Service::start_with(RULES, &flags).await;
+    let hundred = descriptor("hundred", "leased");
+    let mut callers = tokio::task::JoinSet::new();
+    let clients = [(); 2].map(|()| {
+        let builder = builder(service.grpc_address()).leases(true);
+        builder.build().expect("a client")
+    });
+    for client in [&clients[0], &clients[1], &clients[0], &clients[1]] {
+        let (client, hundred) = (client.clone(), hundred.clone());
+        callers.spawn(async move {
+            let (mut allowed, mut leased) = (0, 0);
+            for _ in 0..40 {
+                let decision = client.check(hundred.clone()).await.expect("a decision");
+                allowed += usize::from(decision.allowed);
+                leased += usize::from(decision.source == Source::Lease);
+            }
+            (allowed, leased)
+        });
+    }
+    let counts = callers.join_all().await;
+    let allowed: usize = counts.iter().map(|(allowed, _)| allowed).sum();
+    assert!(counts.iter().any(|(_, leased)| *leased > 0), "{counts:?}");
+    for client in &clients {
+        client.close().await;
+    }
+    // They have given back what they did not use.
+    let client = builder(service.grpc_address()).build().expect("a client");
+    let rest = allowed_of(&client, &hundred, 100).await;
+    assert_eq!(allowed + rest, 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_domain_is_an_error_if_it_is_configured() {
     let service = Service::start(RULES).await;
     let elsewhere = Check::new([descriptor("hundred", "x")]).domain("nowhere");

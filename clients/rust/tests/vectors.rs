@@ -41,6 +41,10 @@ fn is_proxied() -> bool {
 
 /// Runs each case of a file, and names those that fail.
 fn run_cases(file: &str, run: impl Fn(&Value)) {
+    run_list(file, "cases", run);
+}
+
+fn run_list(file: &str, list: &str, run: impl Fn(&Value)) {
     let folder = std::env::var_os("TOLLGATE_VECTORS").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../vectors")),
         PathBuf::from,
@@ -48,8 +52,8 @@ fn run_cases(file: &str, run: impl Fn(&Value)) {
     let path = folder.join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let vectors: Value = serde_json::from_str(&text).expect("JSON");
-    let cases = vectors["cases"].as_array().expect("cases");
-    assert!(!cases.is_empty(), "{file} has no cases");
+    let cases = vectors[list].as_array().expect("cases");
+    assert!(!cases.is_empty(), "{file} has no {list}");
     let mut failed = Vec::new();
     for case in cases {
         let name = case["name"].as_str().expect("a name");
@@ -75,6 +79,7 @@ fn descriptors() {
 #[test]
 fn answers() {
     run_cases("answers.json", middleware::answers_case);
+    run_list("leases.json", "answers", middleware::answers_case);
 }
 
 #[test]
@@ -115,6 +120,24 @@ fn sequences_with_batching() {
         if case["proxy"] == true && !is_proxied() {
             return run_proxied("sequences_with_batching");
         }
+        if case["options"]["protocol"] != "envoy" {
+            runtime.block_on(sequence_case(case, true));
+        }
+    });
+}
+
+#[test]
+fn leases() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    run_cases("leases.json", |case| {
+        runtime.block_on(sequence_case(case, false));
+    });
+}
+
+#[test]
+fn leases_with_batching() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    run_cases("leases.json", |case| {
         if case["options"]["protocol"] != "envoy" {
             runtime.block_on(sequence_case(case, true));
         }
@@ -180,10 +203,13 @@ async fn sequence_case(case: &Value, batching: bool) {
         for _ in 0..step["repeat"].as_u64().unwrap_or(1) {
             match &step["server"] {
                 Value::Null => server.always(None),
-                Value::Array(replies) => server.then(replies.iter().map(reply).collect()),
-                one => server.always(Some(reply(one))),
+                Value::Array(replies) => {
+                    server.then(replies.iter().map(|it| reply(it, &clock)).collect());
+                }
+                one => server.always(Some(reply(one, &clock))),
             }
             let result = run_step(&client, step, &mut kept, &server).await;
+            client.join_lease_calls().await;
             let place = format!("step {index}");
             verify(&place, step, &result, &server);
             warnings.verify(&place, &step["expect"], &address);
@@ -285,6 +311,7 @@ fn client(
     let mut builder = Client::builder("vectors")
         .address(address)
         .clock(clock.clone())
+        .without_lease_rounds()
         .batching(batching)
         .deadline(Duration::from_millis(deadline));
     match options["on_error"].as_str() {
@@ -308,6 +335,12 @@ fn client(
     }
     if let Some(entries) = options["denial_cache_entries"].as_u64() {
         builder = builder.denial_cache(usize::try_from(entries).expect("usize"));
+    }
+    match options["leases"].as_str() {
+        None => {}
+        Some("on") => builder = builder.leases(true),
+        Some("off") => builder = builder.leases(false),
+        Some(other) => panic!("leases {other}"),
     }
     match options["protocol"].as_str() {
         None | Some("tollgate") => {}
@@ -359,7 +392,20 @@ async fn run_step(
         }
         "check" => {
             let dry_run = step["dry_run"].as_bool().unwrap_or_default();
-            decided(client.check(check(step).dry_run(dry_run)).await)
+            let check = if step["middleware"] == true {
+                middleware::check_of(client, step)
+            } else {
+                check(step)
+            };
+            decided(client.check(check.dry_run(dry_run)).await)
+        }
+        "tick" => {
+            client.run_lease_round().await;
+            StepResult::Nothing
+        }
+        "close" => {
+            client.close().await;
+            StepResult::Nothing
         }
         "peek" => decided(client.peek(check(step)).await),
         "reserve" => match client.reserve(reserve(step)).await {
@@ -518,8 +564,13 @@ fn limit_statuses(value: &Value) -> Vec<tollgate::LimitStatus> {
     items(value).iter().map(limit).collect()
 }
 
-fn reply(value: &Value) -> Reply {
+fn reply(value: &Value, clock: &ManualClock) -> Reply {
     let message = value["message"].as_str();
+    if let Some(millis) = value["advance_ms"].as_u64() {
+        let mut value = value.clone();
+        value.as_object_mut().expect("a reply").remove("advance_ms");
+        return Reply::Advance(clock.clone(), millis, Box::new(reply(&value, clock)));
+    }
     let (kind, value) = value
         .as_object()
         .expect("a reply")
@@ -527,6 +578,19 @@ fn reply(value: &Value) -> Reply {
         .next()
         .expect("a reply");
     match kind.as_str() {
+        "lease" => Reply::Lease(tollgate::LeaseResponse {
+            verdict: verdict(&value["verdict"]),
+            lease: string_of(&value["lease"]),
+            granted: value["granted"].as_u64().unwrap_or_default(),
+            expires: proto_duration(&value["expires_ms"]),
+            remaining: value["remaining"].as_u64(),
+            reset: proto_duration(&value["reset_ms"]),
+            retry_after: proto_duration(&value["retry_after_ms"]),
+            limits: limit_statuses(&value["limits"]),
+            not_leased: string_of(&value["not_leased"]),
+        }),
+        "batch" if value == &json!({}) => Reply::Batch(Box::new(Reply::error(Code::Unimplemented))),
+        "batch" => Reply::Batch(Box::new(reply(value, clock))),
         "check" => Reply::Check(tollgate::CheckResponse {
             verdict: verdict(&value["verdict"]),
             remaining: value["remaining"].as_u64(),
@@ -729,8 +793,68 @@ fn verify_request(what: &str, expected: &Value, received: Option<&Received>) {
     let mut actual = request_json(received);
     actual["method"] = json!(received.method);
     for (field, expected) in expected.as_object().expect("a request") {
+        if field == "calls" {
+            let (actual, expected) = (unordered(&actual[field]), unordered(expected));
+            assert_eq!(actual, expected, "calls at {what}");
+            continue;
+        }
         assert_eq!(&actual[field], expected, "{field} of the request at {what}");
     }
+}
+
+/// Calls of a batch as sorted texts, without the fields that are absent.
+fn unordered(calls: &Value) -> Vec<String> {
+    let mut texts: Vec<_> = items(calls)
+        .iter()
+        .map(|call| {
+            let mut call = call.clone();
+            let fields = call.as_object_mut().expect("a call");
+            fields.retain(|_, value| !value.is_null());
+            call.to_string()
+        })
+        .collect();
+    texts.sort();
+    texts
+}
+
+/// A call of a batch.
+fn call_json(call: tollgate::Call) -> Value {
+    let (method, message) = match call.call.expect("a call") {
+        tollgate::call::Call::Lease(message) => ("Lease", message.encode_to_vec()),
+        tollgate::call::Call::GiveBack(message) => ("Return", message.encode_to_vec()),
+        other => panic!("no call of leases: {other:?}"),
+    };
+    let mut json = request_json(&Received {
+        method: method.to_owned(),
+        message: message.into(),
+    });
+    json["method"] = json!(method);
+    json
+}
+
+fn lease_json(received: &Received) -> Value {
+    let message = received.message.clone();
+    let id = |id: String| Some(id).filter(|id| !id.is_empty());
+    if received.method == "Lease" {
+        let request = tollgate::LeaseRequest::decode(message).expect("a lease");
+        return json!({
+            "domain": request.domain,
+            "descriptors": descriptors_json(&request.descriptors),
+            "hits": request.hits,
+            "lease": id(request.lease),
+            "admitted": request.admitted,
+            "refused": request.refused,
+        });
+    }
+    let request = tollgate::ReturnRequest::decode(message).expect("a return");
+    json!({
+        "domain": request.domain,
+        "descriptors": descriptors_json(&request.descriptors),
+        "lease": id(request.lease),
+        "unused": request.unused,
+        "admitted": request.admitted,
+        "refused": request.refused,
+    })
 }
 
 fn request_json(received: &Received) -> Value {
@@ -746,6 +870,12 @@ fn request_json(received: &Received) -> Value {
         }
     };
     match received.method.as_str() {
+        "Batch" => {
+            let request = tollgate::BatchRequest::decode(message).expect("a batch");
+            let calls: Vec<_> = request.calls.into_iter().map(call_json).collect();
+            json!({ "calls": calls })
+        }
+        "Lease" | "Return" => lease_json(received),
         "Check" | "Peek" => {
             let request = tollgate::CheckRequest::decode(message).expect("a check");
             let descriptors = descriptors_json(&request.descriptors);
@@ -845,7 +975,7 @@ mod middleware {
     use tollgate_limits::middleware::{
         HeaderStyle, Limiter, RateLimit, RateLimitBuilder, RequestEntry,
     };
-    use tollgate_limits::{Check, Decision, Descriptor, Error, Limit, NoLimit, Source};
+    use tollgate_limits::{Check, Client, Decision, Descriptor, Error, Limit, NoLimit, Source};
     use tonic_types::StatusExt as _;
     use tower::{Layer as _, ServiceExt as _, service_fn};
 
@@ -970,6 +1100,7 @@ mod middleware {
     fn source(name: &str) -> Source {
         let all = [
             Source::Server,
+            Source::Lease,
             Source::Cache,
             Source::Local,
             Source::Allow,
@@ -1010,6 +1141,22 @@ mod middleware {
             Some(other) => panic!("no_limit {other}"),
         };
         decision
+    }
+
+    /// A check as the middleware makes it.
+    pub fn check_of(client: &Client, step: &Value) -> Check {
+        let mut limit = RateLimit::builder(client.clone());
+        for descriptor in items(&step["descriptors"]) {
+            let entries = items(&descriptor["entries"]).iter();
+            let entry = |entry: &Value| RequestEntry::value(text(&entry[0]), text(&entry[1]));
+            limit = limit.descriptor(entries.map(entry).collect::<Vec<_>>());
+        }
+        if let Some(hits) = step["hits"].as_u64() {
+            limit = limit.hits(hits);
+        }
+        let (request, ()) = Request::new(()).into_parts();
+        let limit = limit.build().expect("valid options");
+        limit.check_of(&request).expect("a check")
     }
 
     pub fn answers_case(case: &Value) {

@@ -84,10 +84,15 @@ impl Options {
         let Some(limit) = decision.tightest() else {
             return headers;
         };
+        // The limits of a lease are as they were when it was granted.
+        let (remaining, reset) = match (decision.source, decision.remaining) {
+            (Source::Lease, Some(remaining)) => (remaining, decision.reset),
+            _ => (limit.remaining, limit.reset),
+        };
         for style in &self.headers {
             let (limit_name, remaining_name, reset_name) = match style {
                 HeaderStyle::Policy => {
-                    let [policy, current] = policy_headers(limit);
+                    let [policy, current] = policy_headers(limit, remaining, reset);
                     headers.extend([policy, current]);
                     continue;
                 }
@@ -102,8 +107,8 @@ impl Options {
             };
             let name = HeaderName::from_static;
             headers.insert(name(limit_name), limit.requests_per_unit.into());
-            headers.insert(name(remaining_name), limit.remaining.into());
-            if let Some(reset) = limit.reset {
+            headers.insert(name(remaining_name), remaining.into());
+            if let Some(reset) = reset {
                 headers.insert(name(reset_name), seconds(reset));
             }
         }
@@ -112,26 +117,24 @@ impl Options {
 }
 
 /// The headers of draft-ietf-httpapi-ratelimit-headers-10.
-fn policy_headers(limit: &Limit) -> [(HeaderName, HeaderValue); 2] {
+fn policy_headers(
+    limit: &Limit,
+    remaining: u64,
+    reset: Option<Duration>,
+) -> [(HeaderName, HeaderValue); 2] {
     // A string of structured fields is printable ASCII.
     let printable = |byte: u8| (b' '..=b'~').contains(&byte);
     let known = !limit.name.is_empty() && limit.name.bytes().all(printable);
     let name = if known { &limit.name } else { "default" };
     let name = name.replace('\\', r"\\").replace('"', r#"\""#);
     let window = window_seconds(&limit.window).map(|seconds| format!(";w={seconds}"));
-    let reset = limit
-        .reset
-        .map(|time| format!(";t={}", whole_seconds(time)));
+    let reset = reset.map(|time| format!(";t={}", whole_seconds(time)));
     let policy = format!(
         "\"{name}\";q={}{}",
         limit.requests_per_unit,
         window.unwrap_or_default()
     );
-    let current = format!(
-        "\"{name}\";r={}{}",
-        limit.remaining,
-        reset.unwrap_or_default()
-    );
+    let current = format!("\"{name}\";r={remaining}{}", reset.unwrap_or_default());
     [("ratelimit-policy", policy), ("ratelimit", current)].map(|(name, text)| {
         let value = HeaderValue::try_from(text);
         let value = value.unwrap_or_else(|_| HeaderValue::from_static(""));

@@ -147,7 +147,9 @@ impl<L: Limiter> RateLimit<L> {
         if check.descriptors().is_empty() {
             return None;
         }
-        let check = check.dry_run(options.count != Count::All);
+        let mut check = check.dry_run(options.count != Count::All);
+        // Dry runs see leased hits as taken.
+        check.middleware = options.count == Count::All;
         Some(match &options.hits {
             Some(hits) => check.hits(hits(request)),
             None => check,

@@ -34,7 +34,7 @@ pub mod envoy {
 }
 
 /// A clock that stands still until a test moves it.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ManualClock {
     millis: Arc<AtomicU64>,
 }
@@ -57,6 +57,15 @@ pub enum Reply {
     Check(tollgate::CheckResponse),
     Reserve(tollgate::ReserveResponse),
     Settle(tollgate::SettleResponse),
+    Lease(tollgate::LeaseResponse),
+    /// Answers each lease of a batch alike, and each return by all of its hits.
+    Batch(Box<Reply>),
+    /// Answers checks, leases and returns as a service with one limit, of which so much is left.
+    Limit(Arc<AtomicU64>),
+    /// Answers once it is notified.
+    Held(Arc<Notify>, Box<Reply>),
+    /// Moves a clock by milliseconds before the answer.
+    Advance(ManualClock, u64, Box<Reply>),
     Envoy(envoy::RateLimitResponse),
     Error(Code, String),
     Hang,
@@ -94,7 +103,13 @@ impl Script {
     fn reply(&mut self, received: Received) -> Reply {
         self.received.push(received);
         let reply = self.next.pop_front().or_else(|| self.then.clone());
-        reply.unwrap_or(Reply::error(Code::Unimplemented))
+        match reply.unwrap_or(Reply::error(Code::Unimplemented)) {
+            Reply::Advance(clock, millis, reply) => {
+                clock.advance(millis);
+                *reply
+            }
+            reply => reply,
+        }
     }
 }
 
@@ -195,8 +210,18 @@ async fn answer(
         return Ok(error(Code::Cancelled, SCRIPTED));
     };
     let message = body.to_bytes().slice(5..);
-    let reply = script.lock().unwrap().reply(Received { method, message });
+    let received = Received { method, message };
+    let mut reply = script.lock().unwrap().reply(received.clone());
+    if let Reply::Held(release, held) = reply {
+        release.notified().await;
+        reply = *held;
+    }
+    if let Reply::Limit(left) = reply {
+        reply = limit(&received, &left);
+    }
     Ok(match reply {
+        Reply::Lease(message) => message_response(&message),
+        Reply::Batch(reply) => message_response(&batch(&received, &reply)),
         Reply::Check(message) => message_response(&message),
         Reply::Reserve(message) => message_response(&message),
         Reply::Settle(message) => message_response(&message),
@@ -204,7 +229,74 @@ async fn answer(
         Reply::Error(code, message) => error(code, &message),
         Reply::EndStream(code) => error(code, SCRIPTED),
         Reply::Hang => std::future::pending().await,
+        other => unreachable!("{other:?} has become another reply"),
     })
+}
+
+fn limit(received: &Received, left: &AtomicU64) -> Reply {
+    let take = |wanted: u64| {
+        let rest = |hits: u64| Some(hits.saturating_sub(wanted));
+        let before = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, rest);
+        before.unwrap_or_default().min(wanted)
+    };
+    let verdict = |taken: u64| match taken {
+        0 => tollgate::Verdict::OverLimit.into(),
+        _ => tollgate::Verdict::Ok.into(),
+    };
+    let message = received.message.clone();
+    match received.method.as_str() {
+        "Check" => Reply::Check(tollgate::CheckResponse {
+            verdict: verdict(take(1)),
+            ..Default::default()
+        }),
+        "Lease" => {
+            let request = tollgate::LeaseRequest::decode(message).expect("a lease");
+            let granted = take(request.hits());
+            Reply::Lease(tollgate::LeaseResponse {
+                verdict: verdict(granted),
+                lease: "lease".to_owned(),
+                granted,
+                expires: Some(prost_types::Duration {
+                    seconds: 2,
+                    nanos: 0,
+                }),
+                ..Default::default()
+            })
+        }
+        _ => {
+            let request = tollgate::BatchRequest::decode(message).expect("a batch");
+            for call in request.calls {
+                if let Some(tollgate::call::Call::GiveBack(request)) = call.call {
+                    left.fetch_add(request.unused, Ordering::SeqCst);
+                }
+            }
+            Reply::Batch(Box::new(Reply::Hang))
+        }
+    }
+}
+
+fn batch(received: &Received, reply: &Reply) -> tollgate::BatchResponse {
+    use tollgate::answer::Answer as Kind;
+    let request = tollgate::BatchRequest::decode(received.message.clone()).expect("a batch");
+    let answer = |call: tollgate::Call| {
+        let answer = match (call.call.expect("a call"), reply) {
+            (tollgate::call::Call::GiveBack(request), _) => {
+                let returned = request.unused;
+                Kind::GiveBack(tollgate::ReturnResponse { returned })
+            }
+            (_, Reply::Lease(message)) => Kind::Lease(message.clone()),
+            (_, Reply::Error(code, message)) => Kind::Failure(tollgate::Failure {
+                code: (*code).into(),
+                message: message.clone(),
+                details: Vec::new(),
+            }),
+            (_, other) => panic!("no answer to a lease: {other:?}"),
+        };
+        let (tag, answer) = (call.tag, Some(answer));
+        tollgate::Answer { tag, answer }
+    };
+    let answers = request.calls.into_iter().map(answer).collect();
+    tollgate::BatchResponse { answers }
 }
 
 fn frame(message: &impl Message) -> Bytes {
@@ -287,17 +379,20 @@ fn stream_answer(
         Asked::Extend(message) => ("Extend", message.encode_to_vec()),
         Asked::Commit(message) => ("Commit", message.encode_to_vec()),
         Asked::Release(message) => ("Release", message.encode_to_vec()),
-        Asked::Lease(_) | Asked::GiveBack(_) => panic!("no vector leases"),
+        Asked::Lease(_) | Asked::GiveBack(_) => panic!("leases are unary"),
     };
     let received = Received {
         method: method.to_owned(),
         message: message.into(),
     };
-    let answer = match script.lock().unwrap().reply(received) {
+    let mut reply = script.lock().unwrap().reply(received.clone());
+    if let Reply::Limit(left) = reply {
+        reply = limit(&received, &left);
+    }
+    let answer = match reply {
         Reply::Check(message) => Kind::Check(message),
         Reply::Reserve(message) => Kind::Reserve(message),
         Reply::Settle(message) => Kind::Settle(message),
-        Reply::Envoy(_) => panic!("no message of a stream"),
         Reply::Error(code, message) => Kind::Failure(tollgate::Failure {
             code: code.into(),
             message,
@@ -305,6 +400,7 @@ fn stream_answer(
         }),
         Reply::Hang => return Ok(None),
         Reply::EndStream(code) => return Err(code),
+        other => panic!("{other:?} is no message of a stream"),
     };
     Ok(Some(tollgate::Answer {
         tag: call.tag,
