@@ -1,11 +1,13 @@
 """What a limiter costs a service: latency and CPU of a request, in five languages.
 
 Each language's `examples/bench` is one HTTP server with three routes that answer the same: without a limiter
-(/bare), with tollgate's middleware (/tollgate), and with a limiter that is popular in that language (/peer). A second
-server has batching on. h2load sends to the routes one after the other, many times over, so that all of them meet the same machine. The figures are
+(/bare), with tollgate's middleware (/tollgate), and with a limiter that is popular in that language (/peer). Other
+servers have batching or leases on. h2load sends to the routes one after the other, many times over, so that all of them meet the same machine. The figures are
 medians over the rounds.
 
-`make bench-clients` prints the table; with BENCH=--write it also writes it into docs/clients.md.
+Where the client has leases, a second table has requests of 1,000 keys, which the servers draw at random.
+
+`make bench-clients` prints the tables; with BENCH=--write it also writes them into docs/clients.md.
 """
 
 import argparse
@@ -27,12 +29,18 @@ PACKAGES = ROOT / "target" / "client-packages"
 CLIENTS = ROOT / "clients"
 PAGE = ROOT / "docs" / "clients.md"
 
-# The route of each limiter, and whether checks are batched.
-LEGS = {"none": ("bare", False), "tollgate": ("tollgate", False), "tollgate, batching": ("tollgate", True), "peer": ("peer", False)}
-CONNECTIONS = [1, 16]
-# Requests of one leg at 1 and at 16 connections.
+# The route of each limiter, and the option that is on.
+LEGS = {"none": ("bare", ""), "tollgate": ("tollgate", ""), "tollgate, batching": ("tollgate", "BATCHING"), "tollgate, leases": ("tollgate", "LEASES"),
+        "peer": ("peer", "")}
+# The languages whose clients have leases.
+LEASED = ["Go", "Java", "Python", "Rust"]
+# Requests of one leg at 1 and at 16 connections, and of many keys at 16.
 REQUESTS = {1: 1500, 16: 6000}
+KEYS = 1000
+KEY_REQUESTS = 20000
 WARM_REQUESTS = 4000
+# Until unused hits have gone back, which belongs to the cost of a leg with leases.
+RETURN_SECONDS = 1
 BODY = "hello"
 
 SERVERS = {
@@ -47,6 +55,8 @@ RULES = """domain: bench
 descriptors:
   - key: generic_key
     value: bench
+    rate_limit: { unit: day, requests_per_unit: 1000000000 }
+  - key: key
     rate_limit: { unit: day, requests_per_unit: 1000000000 }
 """
 
@@ -75,7 +85,7 @@ def wait_for_http(port, path, child):
     sys.exit(f"{child.args} did not answer {path} within 60 s")
 
 
-def leg(port, route, connections, requests, pid):
+def leg(port, route, connections, requests, pid, goes_back):
     """Latencies in microseconds and CPU of the server in microseconds a request."""
     with tempfile.NamedTemporaryFile() as log:
         before = cpu_seconds(pid)
@@ -83,6 +93,8 @@ def leg(port, route, connections, requests, pid):
             ["h2load", "--h1", "-n", str(requests), "-c", str(connections), f"--log-file={log.name}", f"http://127.0.0.1:{port}/{route}"],
             capture_output=True, text=True, check=True, timeout=120,
         )
+        if goes_back:
+            time.sleep(RETURN_SECONDS)
         used = cpu_seconds(pid) - before
         # Not by status: h2load sees none in an answer without a reason phrase, as Tomcat sends it.
         if f" {requests} done" not in done.stdout or f"({requests * len(BODY)}) data" not in done.stdout:
@@ -92,33 +104,41 @@ def leg(port, route, connections, requests, pid):
 
 
 def measure(language, command, tollgate, redis, rounds):
-    legs = {name: where for name, where in LEGS.items() if language != "Python" or not where[1]}
+    unknown = {"BATCHING"} if language == "Python" else set()
+    unknown |= set() if language in LEASED else {"LEASES"}
+    legs = {name: where for name, where in LEGS.items() if where[1] not in unknown}
     names = list(legs)
+    # Numbers of keys, with connections.
+    loads = [(1, 1), (1, 16)] + ([(KEYS, 16)] if language in LEASED else [])
     servers = {}
     with tempfile.TemporaryFile() as log:
         try:
-            for batching in {batching for _, batching in legs.values()}:
+            for option, keys in {(option, keys) for _, option in legs.values() for keys, _ in loads}:
                 port = free_port()
                 environment = {**os.environ, "PORT": str(port), "TOLLGATE": f"127.0.0.1:{tollgate}", "REDIS": f"redis://127.0.0.1:{redis}",
-                               "BATCHING": str(int(batching)), "NODE_ENV": "production"}
-                servers[batching] = port, subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-                wait_for_http(port, "/bare", servers[batching][1])
+                               "BATCHING": "0", "LEASES": "0", "KEYS": str(keys), "NODE_ENV": "production"}
+                if option:
+                    environment[option] = "1"
+                servers[option, keys] = port, subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+                wait_for_http(port, "/bare", servers[option, keys][1])
 
-            def send(name, connections, requests):
-                route, batching = legs[name]
-                port, server = servers[batching]
-                return leg(port, route, connections, requests, server.pid)
+            def send(name, keys, connections, requests):
+                route, option = legs[name]
+                port, server = servers[option, keys]
+                return leg(port, route, connections, requests, server.pid, option == "LEASES")
 
             for name in names:
-                send(name, 16, WARM_REQUESTS)
-            figures = {(name, connections): ([], [], []) for name in names for connections in CONNECTIONS}
+                for keys in {keys for keys, _ in loads}:
+                    send(name, keys, 16, WARM_REQUESTS)
+            figures = {(name, *load): ([], [], []) for name in names for load in loads}
             for turn in range(rounds):
                 first = turn % len(names)
-                for connections in CONNECTIONS:
+                for keys, connections in loads:
                     # Each round begins with another limiter.
                     for name in names[first:] + names[:first]:
-                        latencies, cpu = send(name, connections, REQUESTS[connections])
-                        half, last, used = figures[name, connections]
+                        requests = REQUESTS[connections] if keys == 1 else KEY_REQUESTS
+                        latencies, cpu = send(name, keys, connections, requests)
+                        half, last, used = figures[name, keys, connections]
                         half.append(latencies[len(latencies) // 2])
                         last.append(latencies[len(latencies) * 99 // 100])
                         used.append(cpu)
@@ -127,7 +147,7 @@ def measure(language, command, tollgate, redis, rounds):
                 server.terminate()
                 server.wait(20)
     medians = {key: tuple(statistics.median(part) for part in parts) for key, parts in figures.items()}
-    return [(name, medians[name, 1], medians[name, 16]) for name in names]
+    return [(name, *(medians.get((name, *load)) for load in [(1, 1), (1, 16), (KEYS, 16)])) for name in names]
 
 
 def main():
@@ -150,13 +170,16 @@ def main():
             children.append(subprocess.Popen(["redis-server", "--port", str(redis), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder], stdout=subprocess.DEVNULL))
             lines = ["| language | limiter | median µs, one connection | 99 %, one | median µs, 16 connections | 99 %, 16 | CPU µs a request |",
                      "| --- | --- | --- | --- | --- | --- | --- |"]
+            keys = [f"| language | limiter, {KEYS:,} keys | median µs, 16 connections | 99 %, 16 | CPU µs a request |", "| --- | --- | --- | --- | --- |"]
             for language, (command, peer) in SERVERS.items():
                 if arguments.only not in (None, language):
                     continue
                 figures = measure(language, command, grpc, redis, arguments.rounds)
-                for name, one, sixteen in figures:
+                for name, one, sixteen, many in figures:
                     title = peer if name == "peer" else name
                     lines.append(f"| {language} | {title} | {one[0]:,.0f} | {one[1]:,.0f} | {sixteen[0]:,.0f} | {sixteen[1]:,.0f} | {sixteen[2]:,.0f} |")
+                    if many:
+                        keys.append(f"| {language} | {title} | {many[0]:,.0f} | {many[1]:,.0f} | {many[2]:,.0f} |")
                 print("\n".join(lines[-len(figures):]), flush=True)
         finally:
             for child in children:
@@ -164,8 +187,8 @@ def main():
                 child.wait(20)
     model = next(line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    lines += ["", f"Measured on {datetime.date.today()} at {commit} by `make bench-clients`: {os.cpu_count()} cores of an {model}. Each figure is the median of "
-              f"{arguments.rounds} rounds, which alternate between the limiters. The load generator and all servers share the cores."]
+    lines += ["", *keys, "", f"Measured on {datetime.date.today()} at {commit} by `make bench-clients`: {os.cpu_count()} cores of an {model}. Each figure is the median of "
+              f"{arguments.rounds} rounds, which alternate between the limiters. CPU with leases includes that of going back. The load generator and all servers share the cores."]
     table = "\n".join(lines)
     print(table)
     if arguments.write:

@@ -1,7 +1,8 @@
 // Command bench is an HTTP server with three routes that answer alike: /bare without a limiter,
 // /tollgate with the middleware, and /peer with redis_rate.
 //
-// BATCHING=1 turns batching on. PORT is its port (default: 8000), TOLLGATE the host:port of tollgate (default: localhost:8081), and
+// BATCHING=1 turns batching on, LEASES=1 leases. KEYS is a number of keys, of which a request has one
+// at random (default: 1). PORT is its port (default: 8000), TOLLGATE the host:port of tollgate (default: localhost:8081), and
 // REDIS the URL of Redis (default: redis://127.0.0.1:6379).
 package main
 
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -34,13 +36,20 @@ func run() error {
 	client, err := tollgate.New("bench",
 		tollgate.WithAddresses(cmp.Or(os.Getenv("TOLLGATE"), "localhost:8081")),
 		tollgate.WithDenialCache(0),
-		tollgate.WithBatching(os.Getenv("BATCHING") == "1"))
+		tollgate.WithBatching(os.Getenv("BATCHING") == "1"),
+		tollgate.WithLeases(os.Getenv("LEASES") == "1"))
 	if err != nil {
 		return err
 	}
 	defer client.Close()
+	keys, err := strconv.Atoi(cmp.Or(os.Getenv("KEYS"), "1"))
+	if err != nil {
+		return fmt.Errorf("KEYS: %w", err)
+	}
+	key := func() string { return strconv.Itoa(rand.IntN(keys)) }
 	limiter, err := httplimit.New(client,
-		[]httplimit.Descriptor{{httplimit.Value("generic_key", "bench")}})
+		[]httplimit.Descriptor{{httplimit.Func("key",
+			func(*http.Request) (string, bool) { return key(), true })}})
 	if err != nil {
 		return err
 	}
@@ -57,7 +66,7 @@ func run() error {
 	routes := http.NewServeMux()
 	routes.Handle("GET /bare", hello)
 	routes.Handle("GET /tollgate", limiter.Handler(hello))
-	routes.Handle("GET /peer", limitByRedis(store, hello))
+	routes.Handle("GET /peer", limitByRedis(store, key, hello))
 	listener, err := net.Listen("tcp", "127.0.0.1:"+cmp.Or(os.Getenv("PORT"), "8000"))
 	if err != nil {
 		return err
@@ -68,11 +77,11 @@ func run() error {
 }
 
 // limitByRedis is middleware of redis_rate, with the same limit and headers.
-func limitByRedis(store *redis.Client, next http.Handler) http.Handler {
+func limitByRedis(store *redis.Client, key func() string, next http.Handler) http.Handler {
 	limiter := redis_rate.NewLimiter(store)
 	limit := redis_rate.Limit{Rate: requestsPerDay, Burst: requestsPerDay, Period: 24 * time.Hour}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		result, err := limiter.Allow(r.Context(), "bench", limit)
+		result, err := limiter.Allow(r.Context(), key(), limit)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return

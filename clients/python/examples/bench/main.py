@@ -4,6 +4,8 @@
 
 Variables:
     PORT: port to listen on; default: 8000
+    LEASES: 1 turns leases on
+    KEYS: number of keys, of which a request has one at random; default: 1
     TOLLGATE: host:port of tollgate; default: localhost:8081
     REDIS: redis://host:port; default: redis://127.0.0.1:6379
 """
@@ -11,6 +13,7 @@ Variables:
 from __future__ import annotations
 
 import os
+import random
 from typing import Any
 
 import uvicorn
@@ -22,11 +25,13 @@ from limits.aio.strategies import FixedWindowRateLimiter
 
 from tollgate_limits import aio
 from tollgate_limits.asgi import TollgateMiddleware
-from tollgate_limits.descriptors import Value
+from tollgate_limits.descriptors import Function
 
 PORT = int(os.environ.get("PORT", "8000"))
 TOLLGATE = os.environ.get("TOLLGATE", "localhost:8081")
 REDIS = os.environ.get("REDIS", "redis://127.0.0.1:6379")
+LEASES = os.environ.get("LEASES") == "1"
+KEYS = [str(key) for key in range(int(os.environ.get("KEYS", "1")))]
 LIMIT = parse("1000000000/day")
 
 
@@ -46,7 +51,7 @@ def make_peer() -> FastAPI:
 
     @app.get("/peer", response_class=PlainTextResponse)
     async def hello() -> str:
-        if not await limiter.hit(LIMIT, "bench"):
+        if not await limiter.hit(LIMIT, random.choice(KEYS)):
             raise HTTPException(429)
         return "hello"
 
@@ -57,12 +62,12 @@ class Bench:
     """Chooses an application by its path, so that no route has the middleware of another."""
 
     def __init__(self) -> None:
-        self._client = aio.Client(TOLLGATE, domain="bench", denial_cache=0)
+        self._client = aio.Client(TOLLGATE, domain="bench", denial_cache=0, leases=LEASES)
         limited = make_app("/tollgate")
         limited.add_middleware(
             TollgateMiddleware,
             client=self._client,
-            descriptors=[[Value("generic_key", "bench")]],
+            descriptors=[[Function("key", lambda _: random.choice(KEYS))]],
         )
         self._apps = {"/tollgate": limited, "/peer": make_peer()}
         self._bare = make_app("/bare")

@@ -2,9 +2,11 @@
 //! limited by tollgate, and limited by tower-governor in memory.
 //!
 //! Environment: `PORT` (default: 8000), `TOLLGATE` (default: localhost:8081), `BATCHING` (`1` turns
-//! batching on). `REDIS` is not used.
+//! batching on), `LEASES` (`1` turns leases on), `KEYS` (number of keys, of which a request has one;
+//! default: 1; not of tower-governor). `REDIS` is not used.
 
 use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
 use axum::routing::get;
@@ -20,6 +22,12 @@ fn variable(name: &str, default: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| default.to_owned())
 }
 
+/// One of so many keys, spread by a multiplicative hash of the number of the request.
+fn key_of(request: u64, keys: u64) -> String {
+    let spread = request.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    (spread % keys).to_string()
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let port: u16 = variable("PORT", "8000").parse()?;
@@ -27,9 +35,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .address(variable("TOLLGATE", "localhost:8081"))
         .denial_cache(0)
         .batching(variable("BATCHING", "0") == "1")
+        .leases(variable("LEASES", "0") == "1")
         .build()?;
+    let keys: u64 = variable("KEYS", "1").parse()?;
+    let requests = AtomicU64::new(0);
+    let key = move |_: &_| Some(key_of(requests.fetch_add(1, Ordering::Relaxed), keys));
     let tollgate = RateLimit::builder(client.clone())
-        .descriptor([RequestEntry::value("generic_key", "bench")])
+        .descriptor([RequestEntry::function("key", key)])
         .build()?;
     // A billion in a burst; one every 86 microseconds is a billion a day.
     let peer = GovernorConfigBuilder::default()

@@ -20,6 +20,8 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.stream.IntStream;
 import org.apache.catalina.Context;
 import org.apache.catalina.startup.Tomcat;
 import org.apache.tomcat.util.descriptor.web.FilterDef;
@@ -44,17 +46,17 @@ public final class Bench {
   private static final class BucketFilter extends HttpFilter {
     private static final long serialVersionUID = 1L;
 
-    private final transient Bucket bucket;
+    private final transient Bucket[] buckets;
 
-    BucketFilter(Bucket bucket) {
-      this.bucket = bucket;
+    BucketFilter(Bucket[] buckets) {
+      this.buckets = buckets;
     }
 
     @Override
     protected void doFilter(
         HttpServletRequest request, HttpServletResponse response, FilterChain chain)
         throws IOException, ServletException {
-      if (bucket.tryConsume(1)) {
+      if (buckets[ThreadLocalRandom.current().nextInt(buckets.length)].tryConsume(1)) {
         chain.doFilter(request, response);
       } else {
         response.setStatus(429);
@@ -62,7 +64,7 @@ public final class Bench {
     }
   }
 
-  private static Bucket redisBucket(RedisClient redis) {
+  private static Bucket[] redisBuckets(RedisClient redis, int keys) {
     ProxyManager<byte[]> proxies = Bucket4jLettuce.casBasedBuilder(redis).build();
     BucketConfiguration configuration =
         BucketConfiguration.builder()
@@ -72,7 +74,12 @@ public final class Bench {
                     .refillGreedy(LIMIT_PER_DAY, Duration.ofDays(1))
                     .build())
             .build();
-    return proxies.getProxy("bench".getBytes(StandardCharsets.UTF_8), () -> configuration);
+    return IntStream.range(0, keys)
+        .mapToObj(
+            key ->
+                proxies.getProxy(
+                    ("bench" + key).getBytes(StandardCharsets.UTF_8), () -> configuration))
+        .toArray(Bucket[]::new);
   }
 
   private static void addFilter(Context context, String name, Filter filter) {
@@ -96,13 +103,17 @@ public final class Bench {
         TollgateClient.builder()
             .addresses(env("TOLLGATE", "localhost:8081"))
             .batching(env("BATCHING", "0").equals("1"))
+            .leases(env("LEASES", "0").equals("1"))
             .domain("bench")
             .denialCacheEntries(0)
             .build();
+    int keys = Integer.parseInt(env("KEYS", "1"));
     RedisClient redis = RedisClient.create(env("REDIS", "redis://127.0.0.1:6379"));
     LimitOptions<HttpServletRequest> options =
         LimitOptions.<HttpServletRequest>builder()
-            .descriptor(RequestEntry.value("generic_key", "bench"))
+            .descriptor(
+                RequestEntry.function(
+                    "key", request -> String.valueOf(ThreadLocalRandom.current().nextInt(keys))))
             .build();
 
     Path folder = Files.createTempDirectory("tollgate-bench");
@@ -117,7 +128,7 @@ public final class Bench {
       context.addServletMappingDecoded(route, "hello");
     }
     addFilter(context, "tollgate", new TollgateFilter(client, options));
-    addFilter(context, "peer", new BucketFilter(redisBucket(redis)));
+    addFilter(context, "peer", new BucketFilter(redisBuckets(redis, keys)));
     tomcat.getConnector().setProperty("address", "127.0.0.1");
     tomcat.start();
 
