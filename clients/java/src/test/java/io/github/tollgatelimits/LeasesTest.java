@@ -195,6 +195,36 @@ class LeasesTest {
   }
 
   @Test
+  void aCheckDoesNotWaitForARound() {
+    try (TollgateClient client = client().clock(clock::get).withoutLeaseRounds().build()) {
+      client.check(USER);
+      assertEquals(Source.LEASE, client.check(USER).source());
+      for (int check = 0; check < 2; check++) {
+        clock.addAndGet(750_000_000L);
+        assertEquals(Source.LEASE, client.check(USER).source());
+      }
+      CompletableFuture<Object> batch = new CompletableFuture<>();
+      CompletableFuture<Void> arrived = new CompletableFuture<>();
+      server.answer(
+          received -> {
+            if (received.request() instanceof BatchRequest) {
+              arrived.complete(null);
+              return batch;
+            }
+            return answer(received);
+          });
+      CompletableFuture<Void> round = CompletableFuture.runAsync(client::runLeaseRound);
+      arrived.join();
+      for (int hit = 3; hit < 16; hit++) {
+        assertEquals(Source.LEASE, client.check(USER).source());
+      }
+      assertEquals(Source.SERVER, client.check(USER).source());
+      batch.complete(BatchResponse.getDefaultInstance());
+      round.join();
+    }
+  }
+
+  @Test
   void theTableIsBounded() {
     Leases leases =
         new Leases(
