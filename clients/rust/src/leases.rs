@@ -93,8 +93,6 @@ pub(crate) struct Leases {
 #[derive(Default)]
 struct State {
     entries: HashMap<DescriptorKey, Entry>,
-    /// Returns that the next round sends.
-    returns: Vec<Call>,
     /// When a service that has no leases is asked again.
     unimplemented_until: Duration,
     /// The task that makes the rounds. It ends with the last key.
@@ -122,6 +120,8 @@ struct Entry {
     no_lease_until: Duration,
     tell_at: Duration,
     flight: Option<Flight>,
+    /// Returns that the next round sends.
+    returns: Vec<Call>,
 }
 
 /// A lease, and the hits of it that are left. Without hits it is none.
@@ -180,17 +180,12 @@ impl Leases {
         now: Duration,
         may_renew: impl FnOnce() -> bool,
     ) -> (Step, Then) {
-        let mut state = self.lock();
-        let State {
-            entries,
-            returns,
-            unimplemented_until,
-            closed,
-            ..
-        } = &mut *state;
+        let state = &mut *self.lock();
+        let may_lease = !state.closed && now >= state.unimplemented_until;
+        let entries = &mut state.entries;
         let Some(entry) = entries.get_mut(key) else {
             let full = entries.len() >= MAX_KEYS;
-            if *closed || full || !is_rememberable(&check.descriptors) {
+            if state.closed || full || !is_rememberable(&check.descriptors) {
                 return (Step::Send, Then::Nothing);
             }
             let entry = Entry::new(domain, &check.descriptors, now);
@@ -199,8 +194,7 @@ impl Leases {
         };
         let is_repeated = now.saturating_sub(entry.last_use) < IDLE;
         entry.last_use = now;
-        let may_lease = !*closed && now >= *unimplemented_until;
-        if entry.take(hits, now, returns) {
+        if entry.take(hits, now) {
             let is_low = entry.left(now) * LOW_SHARE <= entry.granted;
             let due = is_low && may_lease && entry.may_lease(now) && may_renew();
             let call = due.then(|| entry.call(key, 1, false, now));
@@ -234,8 +228,7 @@ impl Leases {
         answer: Result<Granted, Error>,
         now: Duration,
     ) {
-        let mut state = self.lock();
-        let state = &mut *state;
+        let state = &mut *self.lock();
         let Some(entry) = state.entries.get_mut(key) else {
             return;
         };
@@ -243,7 +236,7 @@ impl Leases {
             return;
         };
         let refusal = match answer {
-            Ok(granted) => Ok(entry.answered(granted, &flight, now, &mut state.returns)),
+            Ok(granted) => Ok(entry.answered(granted, &flight, now)),
             Err(error) if error.code() == Some(Code::Unimplemented) => {
                 state.unimplemented_until = now.saturating_add(UNIMPLEMENTED);
                 Ok(None)
@@ -258,7 +251,7 @@ impl Leases {
             let _gone = check.send(match &refusal {
                 Ok(refusal) => {
                     let refusal = refusal.as_ref();
-                    Ok(entry.decide_after(hits, refusal, now, &mut state.returns))
+                    Ok(entry.decide_after(hits, refusal, now))
                 }
                 Err(error) => Err(error.clone()),
             });
@@ -268,42 +261,37 @@ impl Leases {
     /// Makes a round: gives back the hits of idle keys, says counts, and renews leases by their
     /// age.
     pub(crate) fn round(&self, now: Duration, may_renew: bool) -> Vec<Batch> {
-        let mut state = self.lock();
-        let State {
-            entries,
-            returns,
-            unimplemented_until,
-            closed,
-            ..
-        } = &mut *state;
-        let may_renew = may_renew && !*closed && now >= *unimplemented_until;
-        let mut renewed = Vec::new();
-        entries.retain(|key, entry| {
-            if entry.flight.is_some() {
-                return true;
-            }
-            let rest = entry.current.end.saturating_sub(now);
+        let state = &mut *self.lock();
+        let may_renew = may_renew && !state.closed && now >= state.unimplemented_until;
+        let (mut renewed, mut returns) = (Vec::new(), Vec::new());
+        state.entries.retain(|key, entry| {
+            let is_idle = now.saturating_sub(entry.last_use) >= IDLE;
             let validity = entry.current.validity;
-            if now.saturating_sub(entry.last_use) >= IDLE {
-                entry.empty(now, returns);
-                return now < entry.no_lease_until;
-            } else if entry.next.has(1, now) && rest <= validity / LAST_PART {
-                entry.advance(now, returns);
-            } else if !entry.current.has(1, now) {
-                if now >= entry.tell_at && !entry.next.has(1, now) {
-                    entry.tell_at = now.saturating_add(TELL_AGAIN);
-                    entry.empty(now, returns);
+            let is_last_part = entry.current.end.saturating_sub(now) <= validity / LAST_PART;
+            if entry.flight.is_some() {
+                // Its answer comes first.
+            } else if is_idle {
+                entry.empty(now);
+            } else if entry.next.has(1, now) {
+                if is_last_part {
+                    entry.advance(now);
                 }
-            } else if validity >= MIN_RENEWED_VALIDITY
-                && rest <= validity / LAST_PART
+            } else if !entry.current.has(1, now) {
+                if now >= entry.tell_at {
+                    entry.tell_at = now.saturating_add(TELL_AGAIN);
+                    entry.empty(now);
+                }
+            } else if is_last_part
+                && validity >= MIN_RENEWED_VALIDITY
                 && may_renew
                 && entry.may_lease(now)
             {
                 renewed.push(entry.call(key, 1, true, now));
             }
-            true
+            returns.append(&mut entry.returns);
+            !is_idle || entry.flight.is_some() || now < entry.no_lease_until
         });
-        batches(renewed, std::mem::take(returns))
+        batches(renewed, returns)
     }
 
     /// Leases nothing more. Ends the rounds.
@@ -317,14 +305,12 @@ impl Leases {
 
     /// Gives back all hits.
     pub(crate) fn empty(&self, now: Duration) -> Vec<Batch> {
-        let mut state = self.lock();
-        let State {
-            entries, returns, ..
-        } = &mut *state;
-        for (_, mut entry) in entries.drain() {
-            entry.empty(now, returns);
+        let mut returns = Vec::new();
+        for (_, mut entry) in self.lock().entries.drain() {
+            entry.empty(now);
+            returns.append(&mut entry.returns);
         }
-        batches(Vec::new(), std::mem::take(returns))
+        batches(Vec::new(), returns)
     }
 
     /// Starts the task that makes the rounds, unless it runs or there are no keys.
@@ -395,6 +381,7 @@ impl Entry {
             no_lease_until: now,
             tell_at: now,
             flight: None,
+            returns: Vec::new(),
         }
     }
 
@@ -405,12 +392,12 @@ impl Entry {
     }
 
     /// Takes hits of a lease that has all of them.
-    fn take(&mut self, hits: u64, now: Duration, returns: &mut Vec<Call>) -> bool {
+    fn take(&mut self, hits: u64, now: Duration) -> bool {
         if !self.current.has(hits, now) {
             if !self.next.has(hits, now) {
                 return false;
             }
-            self.advance(now, returns);
+            self.advance(now);
         }
         self.current.left -= hits;
         self.admitted += hits;
@@ -435,9 +422,8 @@ impl Entry {
         hits: u64,
         refusal: Option<&Decision>,
         now: Duration,
-        returns: &mut Vec<Call>,
     ) -> Option<Decision> {
-        if self.take(hits, now, returns) {
+        if self.take(hits, now) {
             return Some(self.decision(now));
         }
         let refusal = refusal.filter(|_| hits == 1)?;
@@ -446,15 +432,15 @@ impl Entry {
     }
 
     /// Makes the next lease the current one. What was left of that goes back.
-    fn advance(&mut self, now: Duration, returns: &mut Vec<Call>) {
+    fn advance(&mut self, now: Duration) {
         if self.current.has(1, now) {
             let (id, left) = (self.current.id.clone(), self.current.left);
-            returns.push(self.give_back(id, left, (0, 0)));
+            self.give_back(id, left, (0, 0));
         }
         self.current = std::mem::take(&mut self.next);
     }
 
-    fn give_back(&self, lease: String, unused: u64, (admitted, refused): (u64, u64)) -> Call {
+    fn give_back(&mut self, lease: String, unused: u64, (admitted, refused): (u64, u64)) {
         let request = ReturnRequest {
             domain: self.domain.clone(),
             descriptors: protocol::without_hits(&self.descriptors),
@@ -464,24 +450,24 @@ impl Entry {
             refused: Some(refused).filter(|hits| *hits > 0),
         };
         let call = Some(call::Call::GiveBack(request));
-        Call { tag: 0, call }
+        self.returns.push(Call { tag: 0, call });
     }
 
     /// Gives back all hits, and says the counts.
-    fn empty(&mut self, now: Duration, returns: &mut Vec<Call>) {
+    fn empty(&mut self, now: Duration) {
         if self.next.has(1, now) {
-            self.advance(now, returns);
+            self.advance(now);
         }
         let current = std::mem::take(&mut self.current);
         let mut unused = 0;
         if current.has(1, now) && current.id == self.newest {
             unused = current.left;
         } else if current.has(1, now) {
-            returns.push(self.give_back(current.id, current.left, (0, 0)));
+            self.give_back(current.id, current.left, (0, 0));
         }
         if !self.newest.is_empty() && unused + self.admitted + self.refused > 0 {
             let counts = (self.admitted, self.refused);
-            returns.push(self.give_back(self.newest.clone(), unused, counts));
+            self.give_back(self.newest.clone(), unused, counts);
             (self.admitted, self.refused) = (0, 0);
         }
     }
@@ -518,13 +504,7 @@ impl Entry {
     }
 
     /// Records an answer, and returns it if it is a refusal.
-    fn answered(
-        &mut self,
-        granted: Granted,
-        flight: &Flight,
-        now: Duration,
-        returns: &mut Vec<Call>,
-    ) -> Option<Decision> {
+    fn answered(&mut self, granted: Granted, flight: &Flight, now: Duration) -> Option<Decision> {
         self.admitted -= flight.admitted;
         self.refused -= flight.refused;
         if !granted.leasable {
@@ -537,7 +517,7 @@ impl Entry {
             return Some(granted.decision);
         }
         if !self.current.has(1, now) {
-            self.advance(now, returns);
+            self.advance(now);
         }
         let end = flight.since.saturating_add(granted.expires);
         let lease = Lease {
