@@ -40,6 +40,11 @@ export class Breaker {
     return { period: this.#period };
   }
 
+  /** Whether calls need no probe. */
+  get isClosed(): boolean {
+    return this.#state === "closed";
+  }
+
   /** The failure that opened the breaker last. */
   get cause(): CallError | undefined {
     return this.#cause;

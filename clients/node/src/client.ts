@@ -1,11 +1,12 @@
 import { Breaker, type Permit } from "./breaker.js";
 import { abortReason, type CallLimits, Connections } from "./connections.js";
 import type { Decision, Verdict } from "./decision.js";
-import { type CachedCheck, DenialCache } from "./denial_cache.js";
-import { type DescriptorLike, effectiveHits, identity, toDescriptors, validateHits } from "./descriptor.js";
+import { DenialCache } from "./denial_cache.js";
+import { checkKey, type DescriptorLike, effectiveHits, identity, toDescriptors, validateHits } from "./descriptor.js";
 import { breakerOpen, CallError, ClosedError, isServiceFailure } from "./errors.js";
 import { FailureLog } from "./failure_log.js";
 import { requireKnown } from "./known_options.js";
+import { LeaseCall, Leases } from "./leases.js";
 import { LocalBuckets } from "./local_buckets.js";
 import { type ClientOptions, type ResolvedOptions, resolveOptions } from "./options.js";
 import type { CheckCall, CheckProtocol, ReservationProtocol, ReserveAnswer, Settlement } from "./protocol.js";
@@ -66,7 +67,10 @@ export class Client {
   readonly #buckets: LocalBuckets;
   readonly #failures: FailureLog;
   readonly #telemetry = new Telemetry();
+  /** @internal */
+  readonly leases: Leases | undefined;
   #closed = false;
+  #closing = Promise.resolve();
 
   /** Makes a client. It connects with `ready` or its first call. Throws if an option cannot be right. */
   constructor(options: ClientOptions = {}) {
@@ -81,6 +85,14 @@ export class Client {
     this.#failures = new FailureLog(this.#options);
     this.#denials = new DenialCache(this.#options.denialCacheEntries, clock);
     this.#buckets = new LocalBuckets(this.#options.localPerSecond, this.#options.localBurst, clock);
+    if (tollgate === undefined) return;
+    this.leases = new Leases({
+      protocol: tollgate,
+      clock,
+      breaker: this.#breaker,
+      guarded: (make) => this.#withBreaker(make),
+      limits: (leastMs) => this.#limits(undefined, leastMs),
+    });
   }
 
   /** The number of refusals in the denial cache. */
@@ -90,6 +102,15 @@ export class Client {
 
   /** Takes hits from the limits of the descriptors, or refuses. Without an answer, `onError` decides. */
   async check(descriptors: readonly DescriptorLike[], options: CheckOptions = {}): Promise<Decision> {
+    return this.#check(descriptors, options, this.#options.leases === true);
+  }
+
+  /** The check of a middleware. @internal */
+  async checkRequest(descriptors: readonly DescriptorLike[], options: CheckOptions): Promise<Decision> {
+    return this.#check(descriptors, options, this.#options.leases !== false);
+  }
+
+  async #check(descriptors: readonly DescriptorLike[], options: CheckOptions, mayLease: boolean): Promise<Decision> {
     const startedAt = performance.now();
     const call = this.#checkCall(descriptors, options);
     if (options.dryRun && this.#reservations === undefined) {
@@ -97,9 +118,9 @@ export class Client {
     }
     const traced = this.#telemetry.start("check", call.domain);
     try {
-      const verdict = await this.#checked(call, options);
+      const verdict = await this.#checked(call, options, mayLease);
       this.#validateDomain(call, verdict);
-      const decision = { ...verdict, elapsedMs: performance.now() - startedAt };
+      const decision = Object.assign(verdict, { elapsedMs: performance.now() - startedAt });
       traced.decided(decision);
       this.#telemetry.count(decision.allowed, decision.source);
       this.#telemetry.recordCheck(decision.elapsedMs, decision.source);
@@ -193,19 +214,33 @@ export class Client {
     return this.#connections.ready(timeoutMs);
   }
 
-  /** Closes the connections. Calls in flight end by their deadline. Closing twice does nothing. */
-  close(): void {
-    if (this.#closed) return;
+  /**
+   * Gives back the hits of leases, within the deadline of a call, and closes the connections.
+   *
+   * Calls in flight end by their deadline. Closing twice does nothing.
+   */
+  close(): Promise<void> {
+    if (this.#closed) return this.#closing;
     this.#closed = true;
     this.#checks.close();
-    this.#connections.close();
     this.#denials.clear();
     this.#buckets.clear();
+    const closed = (): void => {
+      this.#connections.close();
+    };
+    if (this.leases === undefined || this.leases.size === 0) closed();
+    else this.#closing = this.leases.close().finally(closed);
+    return this.#closing;
   }
 
   /** Closes the client: `using client = new Client()`. */
   [Symbol.dispose](): void {
-    this.close();
+    void this.close();
+  }
+
+  /** Closes the client, and waits for it: `await using client = new Client()`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
   }
 
   /** The call, checked for mistakes. */
@@ -231,23 +266,34 @@ export class Client {
     throw new TypeError(`no rules have the domain "${domain}"; add rules for it, or correct the domain`);
   }
 
-  async #checked(call: CheckCall, { signal, dryRun }: CheckOptions): Promise<Verdict> {
-    const cached = this.#denials.keyOf(call.domain, call.descriptors, call.hits);
-    const refusal = cached && this.#denials.find(cached);
-    if (refusal !== undefined) return refusal;
+  async #checked(call: CheckCall, { signal, dryRun }: CheckOptions, mayLease: boolean): Promise<Verdict> {
+    const key = checkKey(call.domain, call.descriptors);
+    const leases = mayLease && !dryRun ? this.leases : undefined;
+    const hits = leases === undefined ? 0 : Leases.hitsOf(call);
+    const refusal = key === undefined ? undefined : this.#denials.find(key, call);
+    if (refusal !== undefined) {
+      if (key !== undefined && hits > 0) leases?.refuse(key, hits);
+      return refusal;
+    }
+    const leased = key === undefined || hits === 0 ? undefined : leases?.decide(key, call, hits);
+    if (leased !== undefined && !(leased instanceof LeaseCall)) return leased;
     const limits = this.#limits(signal);
     const send = dryRun
       ? () => sentTwice(() => this.#checks.peek(call, limits))
       : () => this.#checks.check(call, limits);
     return this.#orOnError(
       call,
-      async () => this.#remembered(cached, await this.#withBreaker(send)),
+      async () => {
+        const outcome = leased && (await unlessAborted(leased.outcome, signal));
+        const decided = leased && outcome && leases?.decideAfter(leased, outcome, hits);
+        return this.#remembered(key, call, decided ?? (await this.#withBreaker(send)));
+      },
       (verdict) => verdict,
     );
   }
 
-  #remembered(check: CachedCheck | undefined, verdict: Verdict): Verdict {
-    if (!verdict.allowed && check !== undefined && !this.#closed) this.#denials.remember(check, verdict);
+  #remembered(key: string | undefined, call: CheckCall, verdict: Verdict): Verdict {
+    if (!verdict.allowed && key !== undefined && !this.#closed) this.#denials.remember(key, call, verdict);
     return verdict;
   }
 
@@ -310,9 +356,24 @@ export class Client {
     }
   }
 
-  #limits(signal: AbortSignal | undefined): CallLimits {
-    return { deadline: Date.now() + this.#options.deadlineMs, signal };
+  #limits(signal: AbortSignal | undefined, leastMs = 0): CallLimits {
+    return { deadline: Date.now() + Math.max(this.#options.deadlineMs, leastMs), signal };
   }
+}
+
+/** What the promise resolves to. Rejects with the signal's reason once that is aborted. */
+function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  return new Promise((resolve, reject) => {
+    const abort = (): void => {
+      reject(abortReason(signal));
+    };
+    signal.addEventListener("abort", abort, { once: true });
+    void promise.then((value) => {
+      signal.removeEventListener("abort", abort);
+      resolve(value);
+    });
+  });
 }
 
 /** Makes the call, and once more after `UNAVAILABLE`. Only for calls that may be repeated. */

@@ -1,10 +1,10 @@
 import type { CallError } from "./errors.js";
 
 /**
- * Where a decision comes from: the service, the denial cache, the local token bucket, or `onError` with
- * `allow` or `deny`.
+ * Where a decision comes from: the service, a lease, the denial cache, the local token bucket, or `onError`
+ * with `allow` or `deny`.
  */
-export type DecisionSource = "server" | "cache" | "local" | "allow" | "deny";
+export type DecisionSource = "server" | "lease" | "cache" | "local" | "allow" | "deny";
 
 /**
  * Why no limit applied: no rules have the domain, no rule with a limit matches, or one that matches is
@@ -46,7 +46,7 @@ export interface Decision {
   readonly resetMs?: number;
   /** Milliseconds until the same hits would pass; absent if never or not known. */
   readonly retryAfterMs?: number;
-  /** The limits that apply. */
+  /** The limits that apply. Those of a lease are as they were when it was made. */
   readonly limits: readonly Limit[];
   /**
    * Why no limit applied; absent if one did, without an answer, and with the protocol `envoy`, which does

@@ -1,20 +1,16 @@
 import { defined, type Limit, type Verdict } from "./decision.js";
-import { type Descriptor, effectiveHits, identity, sizeBytes } from "./descriptor.js";
+import { effectiveHits } from "./descriptor.js";
+import type { CheckCall } from "./protocol.js";
 
 const AGE_MAX_MS = 1_000;
-const DESCRIPTORS_BYTES_MAX = 1_024;
+
+type Hits = Pick<CheckCall, "descriptors" | "hits">;
 
 interface Refusal {
   readonly verdict: Verdict;
   readonly hits: readonly number[];
   readonly writtenAt: number;
   readonly endsAt: number;
-}
-
-/** A check, as the denial cache compares it. */
-export interface CachedCheck {
-  readonly key: string;
-  readonly hits: readonly number[];
 }
 
 /** Refusals of the service, which are repeated without a call for a second at most. */
@@ -34,36 +30,29 @@ export class DenialCache {
     return this.#refusals.size;
   }
 
-  /** The check as the cache compares it; undefined if the cache does not hold such a check. */
-  keyOf(domain: string, descriptors: readonly Descriptor[], callHits: number | undefined): CachedCheck | undefined {
-    if (this.#entriesMax === 0) return undefined;
-    const hits = effectiveHits(descriptors, callHits);
-    if (hits.every((number) => number === 0)) return undefined;
-    if (sizeBytes(descriptors) > DESCRIPTORS_BYTES_MAX) return undefined;
-    return { key: identity(domain, descriptors), hits };
-  }
-
   /** The refusal of an earlier check with at most as many hits. */
-  find(check: CachedCheck): Verdict | undefined {
-    const refusal = this.#refusals.get(check.key);
+  find(key: string, { descriptors, hits: callHits }: Hits): Verdict | undefined {
+    const refusal = this.#refusals.get(key);
     if (refusal === undefined) return undefined;
     const now = this.#clock();
     if (now >= refusal.endsAt) {
-      this.#refusals.delete(check.key);
+      this.#refusals.delete(key);
       return undefined;
     }
-    if (check.hits.some((hits, index) => hits < (refusal.hits[index] ?? 0))) return undefined;
+    if (effectiveHits(descriptors, callHits).some((hits, index) => hits < (refusal.hits[index] ?? 0))) return undefined;
     return aged(refusal.verdict, now - refusal.writtenAt);
   }
 
-  /** Remembers a refusal of the service. */
-  remember(check: CachedCheck, verdict: Verdict): void {
+  /** Remembers a refusal of the service, unless no hits were asked for. */
+  remember(key: string, { descriptors, hits: callHits }: Hits, verdict: Verdict): void {
+    const hits = effectiveHits(descriptors, callHits);
+    if (this.#entriesMax === 0 || hits.every((number) => number === 0)) return;
     const age = Math.min(verdict.retryAfterMs ?? AGE_MAX_MS, AGE_MAX_MS);
     if (age <= 0) return;
     const now = this.#clock();
     // Deleted first, so that the map keeps the order of writing.
-    this.#refusals.delete(check.key);
-    this.#refusals.set(check.key, { verdict, hits: check.hits, writtenAt: now, endsAt: now + age });
+    this.#refusals.delete(key);
+    this.#refusals.set(key, { verdict, hits, writtenAt: now, endsAt: now + age });
     if (this.#refusals.size > this.#entriesMax) this.#dropOldest();
   }
 

@@ -1,5 +1,8 @@
 import { requireKnown } from "./known_options.js";
 
+/** Keys and values of a check that is remembered or leased. */
+const BYTES_MAX = 1_024;
+
 /** A key and its value. */
 export type Entry = readonly [key: string, value: string];
 
@@ -66,11 +69,11 @@ export function identity(domain: string, descriptors: readonly Descriptor[]): st
   return JSON.stringify([domain, ...descriptors.map((descriptor) => descriptor.entries)]);
 }
 
-/** The size of all keys and values in bytes of UTF-8. */
-export function sizeBytes(descriptors: readonly Descriptor[]): number {
+/** The identity of a check that is remembered or leased; undefined if its keys and values are too long. */
+export function checkKey(domain: string, descriptors: readonly Descriptor[]): string | undefined {
   let bytes = 0;
   for (const { entries } of descriptors) {
     for (const [key, value] of entries) bytes += Buffer.byteLength(key) + Buffer.byteLength(value);
   }
-  return bytes;
+  return bytes > BYTES_MAX ? undefined : identity(domain, descriptors);
 }

@@ -71,13 +71,15 @@ export interface ClientOptions {
   };
   /** Most refusals that are repeated without a call; 0 turns the denial cache off. Default: 10,000. */
   readonly denialCacheEntries?: number;
+  /** Whether checks are decided by leased hits, without a call. Default: those of the middleware are. */
+  readonly leases?: boolean;
   /** Sends concurrent checks over one stream, with the protocol `tollgate`. Default: false. */
   readonly batching?: boolean;
   /** Connects by the HTTP proxy that the environment names, such as `https_proxy`. Default: false. */
   readonly httpProxy?: boolean;
   /** Where the client logs that `onError` decides: at the first decision, then at most once a minute. Default: `console`. */
   readonly logger?: Logger;
-  /** Time in milliseconds, for the breaker, the denial cache, the local buckets and the log. Default: `performance.now`. */
+  /** Time in milliseconds, for the breaker, the denial cache, leases, the local buckets and the log. Default: `performance.now`. */
   readonly clock?: () => number;
 }
 
@@ -97,6 +99,7 @@ export interface ResolvedOptions {
   readonly breakerFailures: number;
   readonly breakerOpenMs: number;
   readonly denialCacheEntries: number;
+  readonly leases: boolean | undefined;
   readonly batching: boolean;
   readonly httpProxy: boolean;
   readonly logger: Logger;
@@ -118,6 +121,7 @@ const KNOWN: Record<keyof ClientOptions, true> = {
   local: true,
   breaker: true,
   denialCacheEntries: true,
+  leases: true,
   batching: true,
   httpProxy: true,
   logger: true,
@@ -146,6 +150,7 @@ export function resolveOptions(options: ClientOptions): ResolvedOptions {
     breakerFailures: within("breaker.failures", breaker.failures ?? 5, 1, Number.MAX_SAFE_INTEGER),
     breakerOpenMs: within("breaker.openMs", breaker.openMs ?? 1_000, 0, TIMER_MS_MAX),
     denialCacheEntries: within("denialCacheEntries", options.denialCacheEntries ?? 10_000, 0, 2 ** 24),
+    leases: options.leases,
     batching: options.batching ?? false,
     httpProxy: options.httpProxy ?? false,
     logger: resolveLogger(options.logger ?? console),

@@ -1,6 +1,7 @@
 import type { CallLimits } from "./connections.js";
 import type { Limit, Verdict } from "./decision.js";
 import type { Descriptor } from "./descriptor.js";
+import type { CallError } from "./errors.js";
 
 /** A check or a peek. */
 export interface CheckCall {
@@ -23,6 +24,44 @@ export interface ReservationProtocol {
   extend(call: ReservationCall & { readonly expiresMs: number }, limits: CallLimits): Promise<Settlement>;
   commit(call: ReservationCall & { readonly hits: number | undefined }, limits: CallLimits): Promise<Settlement>;
   release(call: ReservationCall, limits: CallLimits): Promise<Settlement>;
+}
+
+/** The calls for leases, which only tollgate's own protocol has. */
+export interface LeaseProtocol {
+  lease(request: LeaseRequest, limits: CallLimits): Promise<LeaseAnswer>;
+  /** Makes calls for leases, and gives back hits. Answers those for leases. */
+  batch(
+    leases: readonly LeaseRequest[],
+    returns: readonly ReturnRequest[],
+    limits: CallLimits,
+  ): Promise<(LeaseAnswer | CallError)[]>;
+}
+
+/** A lease to make. */
+export interface LeaseRequest {
+  readonly check: CheckCall;
+  /** The most hits that are wanted. */
+  readonly hits: number;
+  /** The last lease of these descriptors; empty if there was none. */
+  readonly lease: string;
+  /** The hits that the client has admitted and refused by itself since it last said so. */
+  readonly admitted: number;
+  readonly refused: number;
+}
+
+/** Hits that go back, and what was decided. */
+export interface ReturnRequest extends Omit<LeaseRequest, "hits"> {
+  readonly unused: number;
+}
+
+/** The answer to a lease. */
+export interface LeaseAnswer {
+  readonly verdict: Verdict;
+  /** Whether the limits can be leased. */
+  readonly isLeased: boolean;
+  readonly lease: string;
+  readonly granted: number;
+  readonly expiresMs: number;
 }
 
 /** A reservation to make. */

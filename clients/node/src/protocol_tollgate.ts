@@ -3,25 +3,33 @@ import type { CallLimits, Connections } from "./connections.js";
 import { defined, type Limit, type NoLimit, type Verdict } from "./decision.js";
 import type { Descriptor } from "./descriptor.js";
 import { durationOf, millisecondsOf, numberOf } from "./duration.js";
-import { CallError } from "./errors.js";
+import { CallError, callError } from "./errors.js";
 import {
+  type Answer,
   type CheckRequest,
   type CheckResponse,
   type Descriptor as WireDescriptor,
+  type LeaseRequest as WireLease,
+  type LeaseResponse,
   type LimitStatus,
   OnExpiry,
   RateLimitsService,
   type ReserveResponse,
+  type ReturnRequest as WireReturn,
   type SettleResponse,
   Verdict as WireVerdict,
 } from "./gen/tollgate/v1/rate_limits.js";
 import type {
   CheckCall,
   CheckProtocol,
+  LeaseAnswer,
+  LeaseProtocol,
+  LeaseRequest,
   ReservationCall,
   ReservationProtocol,
   ReserveAnswer,
   ReserveCall,
+  ReturnRequest,
   Settlement,
 } from "./protocol.js";
 
@@ -30,7 +38,7 @@ const NO_LIMITS: readonly NoLimit[] = ["unknown_domain", "no_rule", "unlimited"]
 const ON_EXPIRY = { charge: OnExpiry.CHARGE, release: OnExpiry.RELEASE };
 
 /** The protocol `tollgate.v1.RateLimits`. */
-export class TollgateProtocol implements CheckProtocol, ReservationProtocol {
+export class TollgateProtocol implements CheckProtocol, ReservationProtocol, LeaseProtocol {
   readonly #connections: Connections;
   readonly #stream: CheckStream | undefined;
 
@@ -70,6 +78,24 @@ export class TollgateProtocol implements CheckProtocol, ReservationProtocol {
     };
   }
 
+  async lease(request: LeaseRequest, limits: CallLimits): Promise<LeaseAnswer> {
+    return leaseAnswerOf(await this.#connections.unary(RateLimitsService.lease, wireLease(request), limits));
+  }
+
+  async batch(
+    leases: readonly LeaseRequest[],
+    returns: readonly ReturnRequest[],
+    limits: CallLimits,
+  ): Promise<(LeaseAnswer | CallError)[]> {
+    const calls = [
+      ...leases.map((lease) => ({ $case: "lease", lease: wireLease(lease) }) as const),
+      ...returns.map((giveBack) => ({ $case: "giveBack", giveBack: wireReturn(giveBack) }) as const),
+    ];
+    const request = { calls: calls.map((call) => ({ tag: 0n, call })) };
+    const { answers } = await this.#connections.unary(RateLimitsService.batch, request, limits);
+    return leases.map((_, index) => leaseOf(answers[index]?.answer));
+  }
+
   async extend(call: ReservationCall & { readonly expiresMs: number }, limits: CallLimits): Promise<Settlement> {
     const request = { ...reservationRequest(call), expires: durationOf(call.expiresMs) };
     return settlementOf(await this.#connections.unary(RateLimitsService.extend, request, limits));
@@ -92,7 +118,7 @@ export function checkRequest(call: CheckCall): CheckRequest {
 }
 
 /** The verdict of an answer. Throws if the answer has none. */
-export function verdictOf(answer: CheckResponse | ReserveResponse): Verdict {
+export function verdictOf(answer: CheckResponse | ReserveResponse | LeaseResponse): Verdict {
   if (answer.verdict !== WireVerdict.OK && answer.verdict !== WireVerdict.OVER_LIMIT) {
     throw new CallError("INTERNAL", "the service answered without a verdict");
   }
@@ -105,8 +131,48 @@ export function verdictOf(answer: CheckResponse | ReserveResponse): Verdict {
       resetMs: millisecondsOf(answer.reset),
       retryAfterMs: millisecondsOf(answer.retryAfter),
       // A reason of a newer service is dropped.
-      noLimit: NO_LIMITS.find((reason) => reason === answer.noLimit),
+      noLimit: NO_LIMITS.find((reason) => "noLimit" in answer && reason === answer.noLimit),
     }),
+  };
+}
+
+function leaseAnswerOf(answer: LeaseResponse): LeaseAnswer {
+  return {
+    verdict: verdictOf(answer),
+    isLeased: answer.notLeased === "",
+    lease: answer.lease,
+    granted: numberOf(answer.granted),
+    expiresMs: millisecondsOf(answer.expires) ?? 0,
+  };
+}
+
+/** The answer to a lease of a batch, or why it has none. */
+function leaseOf(answer: Answer["answer"]): LeaseAnswer | CallError {
+  if (answer?.$case === "failure") return callError(answer.failure.code, answer.failure.message);
+  if (answer?.$case !== "lease") return new CallError("INTERNAL", "the service answered another call");
+  try {
+    return leaseAnswerOf(answer.lease);
+  } catch (error) {
+    return error as CallError;
+  }
+}
+
+function wireLease(request: LeaseRequest): WireLease {
+  return { ...reported(request), hits: BigInt(request.hits) };
+}
+
+function wireReturn(request: ReturnRequest): WireReturn {
+  return { ...reported(request), unused: BigInt(request.unused) };
+}
+
+/** What a lease and a return have in common. Counts of 0 are not sent. */
+function reported({ check, lease, admitted, refused }: Omit<LeaseRequest, "hits">): Omit<WireLease, "hits"> {
+  return {
+    domain: check.domain,
+    descriptors: check.descriptors.map(wireDescriptor),
+    lease,
+    admitted: wireHits(admitted || undefined),
+    refused: wireHits(refused || undefined),
   };
 }
 

@@ -163,9 +163,8 @@ test("100,000 keys keep the denial cache and the local buckets at their bounds",
   const cache = new DenialCache(10_000, () => 0);
   const buckets = new LocalBuckets(1, 1, () => 0);
   for (let key = 0; key < 100_000; key += 1) {
-    const check = cache.keyOf("tests", [descriptor(["user", String(key)])], 1);
-    assert.ok(check);
-    cache.remember(check, { allowed: false, source: "server", limits: [] });
+    const check = { descriptors: [descriptor(["user", String(key)])], hits: 1 };
+    cache.remember(String(key), check, { allowed: false, source: "server", limits: [] });
     assert.equal(buckets.take(String(key), 1).allowed, true);
     assert.ok(cache.size <= 10_000 && buckets.size <= 10_000);
   }

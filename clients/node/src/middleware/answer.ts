@@ -1,6 +1,6 @@
 import { status } from "@grpc/grpc-js";
 
-import { type Decision, type Limit, tightestLimit } from "../decision.js";
+import { type Decision, defined, type Limit, tightestLimit } from "../decision.js";
 import { requireKnown } from "../known_options.js";
 import { type LimitOptions, requireStyles } from "./options.js";
 
@@ -103,8 +103,12 @@ export function grpcAnswer(decision: Decision, options: AnswerOptions): GrpcAnsw
 
 /** The rate limit headers of the tightest limit. */
 function rateLimitHeaders(decision: Decision, options: AnswerOptions): Headers {
-  const limit = tightestLimit(decision);
-  if (limit === undefined) return [];
+  const tightest = tightestLimit(decision);
+  if (tightest === undefined) return [];
+  const { source, remaining, resetMs } = decision;
+  // The limits of a lease are as they were when it was made.
+  const limit =
+    source === "lease" && remaining !== undefined ? { ...tightest, ...defined({ remaining, resetMs }) } : tightest;
   return (options.headers ?? ["ratelimit"]).flatMap((style): Headers => {
     if (style === "ratelimit-policy") return policyHeaders(limit);
     const prefix = PREFIXES[style];

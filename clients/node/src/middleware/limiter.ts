@@ -91,7 +91,7 @@ export class Limiter<R> {
       hits: typeof hits === "function" ? await hits(request) : (hits ?? 1),
       ...(domain === undefined ? {} : { domain }),
     };
-    const decision = await client.check(descriptors, { ...options, dryRun: count !== "all" });
+    const decision = await client.checkRequest(descriptors, { ...options, dryRun: count !== "all" });
     try {
       await onDecision?.(request, decision);
     } catch {

@@ -58,8 +58,8 @@ export class ScriptedServer {
 
   constructor(script: (call: ReceivedCall) => Script | Promise<Script> = () => ({ answer: ALLOWED })) {
     this.script = script;
-    const { check, peek, reserve, extend, commit, release, stream } = RateLimitsService;
-    const unary = { check, peek, reserve, extend, commit, release };
+    const { check, peek, reserve, extend, commit, release, lease, batch, stream } = RateLimitsService;
+    const unary = { check, peek, reserve, extend, commit, release, lease, batch };
     const handlers = Object.fromEntries(Object.keys(unary).map((name) => [name, this.#unary.bind(this)]));
     this.#server.addService({ ...unary, stream }, { ...handlers, stream: this.#stream.bind(this) });
     this.#server.addService({ shouldRateLimit: SHOULD_RATE_LIMIT }, { shouldRateLimit: this.#unary.bind(this) });

@@ -19,7 +19,10 @@ interface Case {
   };
 }
 
-for (const { name, config, decision, expect } of readCases<Case>("answers.json")) {
+for (const { name, config, decision, expect } of [
+  ...readCases<Case>("answers.json"),
+  ...readCases<Case>("leases.json", "answers"),
+]) {
   const options = camelCased(config) as AnswerOptions;
   const decided = camelCased(decision) as unknown as Decision;
 

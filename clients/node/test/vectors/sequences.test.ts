@@ -1,14 +1,16 @@
-// Sequences of calls on a scripted server, as vectors/sequences.json has them.
+// Sequences of calls on a scripted server, as vectors/sequences.json and leases.json have them.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { test } from "node:test";
 
+import { status } from "@grpc/grpc-js";
+
 import { type ClientOptions, Client, type Descriptor, CallError, type Reservation } from "../../src/index.js";
 import { durationOf } from "../../src/duration.js";
 import { RateLimitResponse_Code as Code, RateLimitResponse_RateLimit_Unit as Unit } from "../../src/gen/rls.js";
-import { OnExpiry, Verdict } from "../../src/gen/tollgate/v1/rate_limits.js";
+import { type BatchRequest, type Call, OnExpiry, Verdict } from "../../src/gen/tollgate/v1/rate_limits.js";
 import { camelCased } from "../support/names.js";
 import { type ReceivedCall, type Script, ScriptedServer } from "../support/scripted_server.js";
 import { readCases } from "../support/vectors.js";
@@ -16,11 +18,24 @@ import { readCases } from "../support/vectors.js";
 type Fields = Record<string, unknown>;
 
 interface Step {
-  do: "ready" | "stop" | "advance" | "check" | "peek" | "reserve" | "commit" | "release" | "extend" | "end_scope";
+  do:
+    | "ready"
+    | "stop"
+    | "advance"
+    | "check"
+    | "peek"
+    | "reserve"
+    | "commit"
+    | "release"
+    | "extend"
+    | "end_scope"
+    | "tick"
+    | "close";
   ms?: number;
   descriptors?: { entries: [string, string][]; hits?: number }[];
   hits?: number | number[];
   dry_run?: boolean;
+  middleware?: boolean;
   repeat?: number;
   expires_ms?: number;
   on_expiry?: "charge" | "release";
@@ -38,7 +53,9 @@ interface Case {
   steps: Step[];
 }
 
-for (const { name, options, proxy, address, listener, invalid, steps } of readCases<Case>("sequences.json")) {
+const cases = [...readCases<Case>("sequences.json"), ...readCases<Case>("leases.json")];
+
+for (const { name, options, proxy, address, listener, invalid, steps } of cases) {
   for (const batching of options.protocol === "envoy" ? [false] : [false, true]) {
     test(`sequences: ${name}${batching ? ", batched" : ""}`, async () => {
       const server = await new ScriptedServer().start();
@@ -55,11 +72,12 @@ for (const { name, options, proxy, address, listener, invalid, steps } of readCa
         return;
       }
       const client = new Client({ ...optionsOf(options), ...fixed });
+      if (client.leases !== undefined) client.leases.schedule = undefined;
       const takeWarning = (): Fields | null => warningOf(warnings.splice(0), addresses);
       try {
-        await new Sequence(server, client, clock, takeWarning).run(steps);
+        await new Sequence(server, client, clock, takeWarning, name.startsWith("leases:")).run(steps);
       } finally {
-        client.close();
+        void client.close();
         server.stop();
         http1?.listener.close();
       }
@@ -115,6 +133,7 @@ class Sequence {
     readonly client: Client,
     readonly clock: { ms: number },
     readonly takeWarning: () => Fields | null,
+    readonly isOfLeases: boolean,
   ) {}
 
   async run(steps: Step[]): Promise<void> {
@@ -136,12 +155,17 @@ class Sequence {
   async #step(step: Step, where: string): Promise<void> {
     const scripts = step.server === undefined ? [] : [step.server].flat();
     const before = this.server.calls.length;
-    this.server.script = () => scriptOf(scripts.length > 1 ? scripts.shift() : scripts[0]);
+    this.server.script = (call) => {
+      const { advance_ms: ms = 0, ...script } = (scripts.length > 1 ? scripts.shift() : scripts[0]) ?? {};
+      this.clock.ms += ms as number;
+      return "batch" in script ? batchOf(script.batch as Fields, call) : scriptOf(script);
+    };
     const { calls, request, fails, message, warning, ...expected } = step.expect ?? {};
     const result = await this.#call(step).catch((error: unknown) => ({
       fails: failureOf(error),
       message: String(error),
     }));
+    await this.client.leases?.settled();
     assert.equal((result as Fields | undefined)?.fails, fails, where);
     if (typeof message === "string")
       assert.ok(String((result as { message?: string }).message).includes(message), where);
@@ -151,7 +175,8 @@ class Sequence {
     const received = this.server.calls.slice(before);
     if (calls !== undefined) assert.equal(received.length, calls, `${where}: calls`);
     if (request !== undefined) compare(requestOf(received.at(-1)), request as Fields, `${where}: request`);
-    compare(resultOf(result), camelCased(expected), where);
+    const shown = this.isOfLeases ? likeLimits(resultOf(result), expected.limits) : resultOf(result);
+    compare(shown, camelCased(expected), where);
   }
 
   async #call(step: Step): Promise<object | undefined> {
@@ -161,7 +186,15 @@ class Sequence {
       case "ready":
         return { ready: await this.client.ready(step.ms) };
       case "check":
-        return this.client.check(descriptors, { ...hits, dryRun: step.dry_run ?? false });
+        return step.middleware
+          ? this.client.checkRequest(descriptors, { ...hits, dryRun: step.dry_run ?? false })
+          : this.client.check(descriptors, { ...hits, dryRun: step.dry_run ?? false });
+      case "tick":
+        this.client.leases?.round();
+        return undefined;
+      case "close":
+        await this.client.close();
+        return undefined;
       case "peek":
         return this.client.peek(descriptors, hits);
       case "reserve":
@@ -192,11 +225,30 @@ class Sequence {
   }
 }
 
-/** Compares the fields that are expected; null means absent. */
+/** The result with those fields of its limits that are expected. */
+function likeLimits(result: Fields, expected: unknown): Fields {
+  if (!Array.isArray(result.limits) || !Array.isArray(expected)) return result;
+  const limits = (result.limits as Fields[]).map((limit, index) => {
+    const known = camelCased(expected[index] ?? {});
+    return Object.fromEntries(Object.entries(limit).filter(([name]) => name in known));
+  });
+  return { ...result, limits };
+}
+
+/** Compares the fields that are expected; null means absent. The calls of a batch have any order. */
 function compare(actual: Fields, expected: Fields, where: string): void {
   for (const [field, value] of Object.entries(expected)) {
+    if (field === "calls") {
+      assert.deepEqual(inOrder(actual[field]), inOrder(value), `${where}: ${field}`);
+      continue;
+    }
     assert.deepEqual(withoutAbsent(actual[field]), withoutAbsent(value), `${where}: ${field}`);
   }
+}
+
+function inOrder(calls: unknown): unknown[] {
+  const order = (call: unknown): string => JSON.stringify(Object.entries(call as Fields).sort());
+  return (withoutAbsent(calls) as unknown[]).sort((one, other) => order(one).localeCompare(order(other)));
 }
 
 function withoutAbsent(value: unknown): unknown {
@@ -218,16 +270,32 @@ function resultOf(result: object | undefined): Fields {
   return { ...fields, error: fields.error === undefined ? undefined : failureOf(fields.error) };
 }
 
-function optionsOf(options: Fields): ClientOptions {
-  return { domain: "vectors", deadlineMs: 2_000, ...camelCased(options) };
+function optionsOf({ leases, ...options }: Fields): ClientOptions {
+  const on = leases === undefined ? {} : { leases: leases === "on" };
+  return { domain: "vectors", deadlineMs: 2_000, ...camelCased(options), ...on };
+}
+
+/** The answer to a batch: each lease in it is answered alike, and each return by all of its hits. */
+function batchOf(answer: Fields, { request }: ReceivedCall): Script {
+  const made = Object.keys(answer).length === 0 ? undefined : scriptOf(answer);
+  const answers = (request as BatchRequest).calls.map(({ tag, call }) => {
+    if (call?.$case === "giveBack") {
+      return { tag, answer: { $case: "giveBack", giveBack: { returned: call.giveBack.unused } } };
+    }
+    if (made === undefined) return { tag, answer: undefined };
+    if ("answer" in made) return { tag, answer: { $case: "lease", lease: made.answer } };
+    assert.ok("error" in made);
+    return { tag, answer: { $case: "failure", failure: { code: status[made.error], message: "", details: [] } } };
+  });
+  return { answer: { answers } };
 }
 
 /** What the server does, from the names of the vectors to those of the messages. */
-function scriptOf(script: Fields | undefined): Script {
-  assert.ok(script, "a call that the step does not expect");
+function scriptOf(script: Fields): Script {
+  assert.ok(Object.keys(script).length > 0, "a call that the step does not expect");
   if ("error" in script || "hang" in script) return script as Script;
   if ("envoy" in script) return { answer: envoyAnswer(camelCased(script.envoy)) };
-  const answer = camelCased(script.check ?? script.reserve ?? script.settle);
+  const answer = camelCased(script.check ?? script.reserve ?? script.settle ?? script.lease);
   return {
     answer: {
       reservation: "",
@@ -236,6 +304,9 @@ function scriptOf(script: Fields | undefined): Script {
       committed: 0n,
       repeated: false,
       noLimit: "",
+      lease: "",
+      granted: 0n,
+      notLeased: "",
       ...wireFields(answer),
       limits: ((answer.limits ?? []) as Fields[]).map((limit) => ({ name: "", rule: "", ...wireFields(limit) })),
     },
@@ -244,7 +315,7 @@ function scriptOf(script: Fields | undefined): Script {
 
 function wireFields(fields: Fields): Fields {
   const verdicts: Fields = { VERDICT_OK: Verdict.OK, VERDICT_OVER_LIMIT: Verdict.OVER_LIMIT };
-  const large = new Set(["remaining", "hits", "reserved", "committed"]);
+  const large = new Set(["remaining", "hits", "reserved", "committed", "granted"]);
   return Object.fromEntries(
     Object.entries(fields).map(([name, value]) => {
       if (name.endsWith("Ms")) return [name.slice(0, -2), durationOf(value as number)];
@@ -272,6 +343,7 @@ function envoyAnswer(answer: Fields): Fields {
 function requestOf(call: ReceivedCall | undefined): Fields {
   assert.ok(call, "the server got no call");
   const request = call.request as Fields;
+  if (call.method === "Batch") return { method: "Batch", calls: (call.request as BatchRequest).calls.map(batchedOf) };
   const expires = request.expires as { seconds: bigint; nanos: number } | undefined;
   return {
     method: call.method,
@@ -282,8 +354,21 @@ function requestOf(call: ReceivedCall | undefined): Fields {
     })),
     hits: number(request.hits) ?? present(request.hitsAddend),
     reservation: present(request.reservation),
+    lease: present(request.lease),
+    admitted: number(request.admitted),
+    refused: number(request.refused),
     expires_ms: expires && Number(expires.seconds) * 1_000 + expires.nanos / 1_000_000,
     on_expiry: request.onExpiry ? `ON_EXPIRY_${OnExpiry[request.onExpiry as number] ?? ""}` : undefined,
+  };
+}
+
+/** A call of a batch, whole. */
+function batchedOf({ call }: Call): Fields {
+  if (call?.$case === "lease") return requestOf({ method: "Lease", request: call.lease });
+  assert.ok(call?.$case === "giveBack");
+  return {
+    ...requestOf({ method: "Return", request: call.giveBack }),
+    unused: Number(call.giveBack.unused),
   };
 }
 
