@@ -86,7 +86,7 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 		l.report(r, decision)
 		if !l.options.shadow {
 			for _, field := range answer.Headers(&decision, l.options.headers) {
-				w.Header().Set(field.Name, field.Value)
+				w.Header()[field.Canonical] = []string{field.Value}
 			}
 			if !decision.Allowed {
 				l.options.refuse(w, &decision)
@@ -146,7 +146,7 @@ func WriteRefusal(w http.ResponseWriter, decision tollgate.Decision, opts ...Opt
 		return err
 	}
 	for _, field := range answer.Headers(&decision, o.headers) {
-		w.Header().Set(field.Name, field.Value)
+		w.Header()[field.Canonical] = []string{field.Value}
 	}
 	o.refuse(w, &decision)
 	return nil

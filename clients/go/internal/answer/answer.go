@@ -4,6 +4,7 @@ package answer
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -54,10 +55,33 @@ func ValidateCount(count string) error {
 // Unavailable is the wait of a request that is refused because the service has no answer.
 const Unavailable = time.Second
 
-// Header is a header of a response, its name in lower case.
+// Header is a header of a response.
 type Header struct {
-	Name  string
-	Value string
+	// Name is in lower case. Canonical is as net/http writes it, which spares an allocation.
+	Name, Canonical string
+	Value           string
+}
+
+// limitHeaders has the headers of the styles but Policy: limit, remaining and reset.
+var limitHeaders = map[string][3]Header{
+	RateLimit:  namesOf(RateLimit),
+	XRateLimit: namesOf(XRateLimit),
+}
+
+func namesOf(style string) (headers [3]Header) {
+	for i, suffix := range []string{"-limit", "-remaining", "-reset"} {
+		headers[i] = headerOf(style + suffix)
+	}
+	return headers
+}
+
+func headerOf(name string) Header {
+	return Header{Name: name, Canonical: http.CanonicalHeaderKey(name)}
+}
+
+func (h Header) with(value string) Header {
+	h.Value = value
+	return h
 }
 
 // IsUnavailable returns whether a decision refuses because the service has no answer.
@@ -83,11 +107,12 @@ func Headers(decision *tollgate.Decision, styles []string) []Header {
 			headers = append(headers, policyHeaders(tightest)...)
 			continue
 		}
+		names := limitHeaders[style]
 		headers = append(headers,
-			Header{style + "-limit", strconv.FormatUint(uint64(tightest.RequestsPerUnit), 10)},
-			Header{style + "-remaining", strconv.FormatUint(tightest.Remaining, 10)})
+			names[0].with(strconv.FormatUint(uint64(tightest.RequestsPerUnit), 10)),
+			names[1].with(strconv.FormatUint(tightest.Remaining, 10)))
 		if tightest.Reset != nil {
-			headers = append(headers, Header{style + "-reset", seconds(*tightest.Reset, 0)})
+			headers = append(headers, names[2].with(seconds(*tightest.Reset, 0)))
 		}
 	}
 	return headers
@@ -104,7 +129,7 @@ func policyHeaders(limit *tollgate.Limit) []Header {
 	if limit.Reset != nil {
 		current += ";t=" + seconds(*limit.Reset, 0)
 	}
-	return []Header{{Policy, policy}, {RateLimit, current}}
+	return []Header{headerOf(Policy).with(policy), headerOf(RateLimit).with(current)}
 }
 
 // quote returns the name of a limit as a string of structured fields, which is printable ASCII.
