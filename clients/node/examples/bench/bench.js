@@ -4,6 +4,8 @@
 // PORT      port on 127.0.0.1; default: 8000
 // TOLLGATE  host:port of tollgate; default: localhost:8081
 // BATCHING  1 turns batching on
+// LEASES    1 turns leases on
+// KEYS      number of keys, of which a request has one at random; default: 1
 // REDIS     URL of Redis; default: redis://127.0.0.1:6379
 
 import express from "express";
@@ -17,7 +19,10 @@ const client = new Client({
   domain: "bench",
   denialCacheEntries: 0,
   batching: process.env.BATCHING === "1",
+  leases: process.env.LEASES === "1",
 });
+const keys = Number(process.env.KEYS ?? 1);
+const key = () => String(Math.floor(Math.random() * keys));
 const redis = await createClient({ url: process.env.REDIS ?? "redis://127.0.0.1:6379" }).connect();
 const peer = new RateLimiterRedis({
   storeClient: redis,
@@ -34,7 +39,7 @@ const peerLimit = async (_request, response, next) => {
     response.setHeader("RateLimit-Reset", String(Math.ceil(msBeforeNext / 1_000)));
   };
   try {
-    setHeaders(await peer.consume("bench"));
+    setHeaders(await peer.consume(key()));
   } catch (refusal) {
     if (refusal instanceof Error) throw refusal;
     setHeaders(refusal);
@@ -47,7 +52,7 @@ const peerLimit = async (_request, response, next) => {
 const hello = (_request, response) => response.send("hello");
 const app = express();
 app.get("/bare", hello);
-app.get("/tollgate", tollgate({ client, descriptors: [[{ key: "generic_key", value: "bench" }]] }), hello);
+app.get("/tollgate", tollgate({ client, descriptors: [{ key: { from: key } }] }), hello);
 app.get("/peer", peerLimit, hello);
 
 const server = app.listen(Number(process.env.PORT ?? 8000), "127.0.0.1", (error) => {
