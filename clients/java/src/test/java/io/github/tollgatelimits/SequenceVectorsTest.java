@@ -165,7 +165,8 @@ class SequenceVectorsTest {
       if (reachable) {
         assertTrue(client.ready(Duration.ofSeconds(10)));
       }
-      Runner runner = new Runner(client, clock, warnings);
+      Runner runner =
+          new Runner(client, clock, warnings, vector.path("name").asText().startsWith("leases:"));
       for (JsonNode step : vector.path("steps")) {
         int repeat = step.path("repeat").asInt(1);
         for (int round = 0; round < repeat; round++) {
@@ -299,9 +300,12 @@ class SequenceVectorsTest {
     private final TollgateClient client;
     private final AtomicLong clock;
     private final Warnings warnings;
+    private final boolean comparesPartsOfLimits;
     private Reservation reservation;
 
-    Runner(TollgateClient client, AtomicLong clock, Warnings warnings) {
+    Runner(
+        TollgateClient client, AtomicLong clock, Warnings warnings, boolean comparesPartsOfLimits) {
+      this.comparesPartsOfLimits = comparesPartsOfLimits;
       this.client = client;
       this.clock = clock;
       this.warnings = warnings;
@@ -345,7 +349,9 @@ class SequenceVectorsTest {
                   compareWarning(field.getValue(), warning);
                 } else {
                   JsonNode value = actual.has(name) ? actual.get(name) : JSON.nullNode();
-                  if (name.equals("limits") && value.size() == field.getValue().size()) {
+                  if (comparesPartsOfLimits
+                      && name.equals("limits")
+                      && value.size() == field.getValue().size()) {
                     value = onlyExpected(field.getValue(), value);
                   }
                   assertEquals(normal(field.getValue()), normal(value), name);
