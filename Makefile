@@ -369,7 +369,8 @@ fuzz: $(VENV)/.cargo-tools
 # Debian's packages, by the programs that they bring. Tests start servers of their own, on sockets in temporary
 # directories, and do not use a server that a package starts as a service.
 # Redis, h2load and nghttpd, shells and man (tests load completions and render man pages), and a terminal whose screen tests read.
-PACKAGES := redis-server:redis-server h2load:nghttp2-client nghttpd:nghttp2-server tmux:tmux zsh:zsh fish:fish man:man-db dpkg-deb:dpkg node:nodejs npm:npm
+PACKAGES := redis-server:redis-server h2load:nghttp2-client nghttpd:nghttp2-server tmux:tmux zsh:zsh fish:fish man:man-db dpkg-deb:dpkg node:nodejs npm:npm \
+  nginx:nginx
 # Only the clients in Java need these: without them they are left out and reported.
 PACKAGES_JAVA := javac:default-jdk-headless mvn:maven
 # valgrind, Chromium and its WebDriver server, what builds and runs images without a daemon, and

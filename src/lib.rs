@@ -36,6 +36,7 @@ pub mod app;
 pub mod cli;
 pub mod grpc;
 pub mod grpc_client;
+pub mod ingress;
 pub mod net;
 pub mod settings;
 pub mod xds;

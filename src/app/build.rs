@@ -61,6 +61,7 @@ pub struct App {
 pub(super) struct Certificates {
     pub(super) grpc: Option<CertificateReloader>,
     pub(super) admin: Option<CertificateReloader>,
+    pub(super) ingresses: Option<CertificateReloader>,
 }
 
 /// Memory limit of buckets, in bytes, when neither a setting nor the system gives one.
@@ -137,6 +138,7 @@ impl Certificates {
         Ok(Self {
             grpc: reloader("grpc", grpc_files)?,
             admin: reloader("admin", settings.admin.server_files())?,
+            ingresses: reloader("ingress", settings.ingresses.server_files())?,
         })
     }
 }

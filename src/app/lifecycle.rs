@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::build::App;
 use super::error::AppError;
-use super::ports::{HttpPorts, connections, stopped};
+use super::ports::{HttpPorts, IngressPorts, connections, stopped};
 use super::rules;
 use super::snapshot::Snapshots;
 use super::tls::CertificateReloader;
@@ -48,6 +48,8 @@ struct RunningService {
     /// Removes the file of the unix socket at the end.
     _socket_file: Option<UnixSocketFile>,
     grpc: JoinHandle<()>,
+    /// Listeners for proxies that do not speak gRPC.
+    ingresses: Vec<JoinHandle<()>>,
     http: JoinHandle<()>,
     /// The admin port and the port of metrics.
     other_ports: Vec<JoinHandle<()>>,
@@ -121,20 +123,25 @@ impl RunningService {
             Some(acceptor)
         };
         let grpc_tls = acceptor(app.certificates.grpc);
-        let admin_tls = acceptor(app.certificates.admin);
         let (stop_grpc, stop) = watch::channel(false);
         let (listener, socket_file) = app.listeners.grpc.split_file();
         let connections_max = app.settings.connections.grpc_connections_max;
         let limits = (connections_max, HTTP2_PREFACE_BYTES);
         let connections = connections(&app.metrics, listener, "grpc", limits, grpc_tls);
-        let grpc = tokio::spawn(Arc::clone(&grpc_server).serve(connections, stopped(stop)));
+        let grpc = tokio::spawn(Arc::clone(&grpc_server).serve(connections, stopped(stop.clone())));
+        let ingresses = IngressPorts {
+            listeners: app.listeners.ingresses,
+            tls: acceptor(app.certificates.ingresses),
+            connections_max: app.settings.ingresses.ingress_connections_max,
+        };
+        let ingresses = ingresses.serve(&grpc_server, &app.service, &app.metrics, &stop);
         let (generations, store) = (Arc::clone(&app.generations), Arc::clone(&app.store));
         let readiness = Readiness::new(generations, &app.settings, xds_status, store);
         let ports = HttpPorts {
             http: app.listeners.http,
             prometheus: app.listeners.prometheus,
             admin: app.listeners.admin,
-            admin_tls,
+            admin_tls: acceptor(app.certificates.admin),
             admin_token: app.admin_token,
         };
         let api = Arc::new(AdminApi::new(AdminParts {
@@ -178,6 +185,7 @@ impl RunningService {
             _watchers: watchers,
             _socket_file: socket_file,
             grpc,
+            ingresses,
             http,
             other_ports,
             stop_grpc,
@@ -236,6 +244,9 @@ impl RunningService {
             // At this point it does not matter how they ended.
             self.stop_grpc.send_replace(true);
             let _ = self.grpc.await;
+            for ingress in self.ingresses {
+                let _ = ingress.await;
+            }
             self.store.drain().await;
             self.stop_http.send_replace(true);
             let _ = self.http.await;

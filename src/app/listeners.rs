@@ -7,6 +7,7 @@ use std::io;
 
 use tokio::net::TcpListener;
 
+use crate::ingress::Ingress;
 use crate::net::{self, Listener};
 use crate::settings::Settings;
 
@@ -23,6 +24,8 @@ pub struct Listeners {
     /// Metrics only, at the reference's address. The service starts without it when it cannot be
     /// bound.
     pub prometheus: Option<TcpListener>,
+    /// Listeners for proxies that do not speak gRPC.
+    pub ingresses: Vec<(Ingress, TcpListener)>,
 }
 
 // === impl Listeners ===
@@ -85,7 +88,26 @@ impl Listeners {
             http,
             admin,
             prometheus,
+            ingresses: Self::bind_ingresses(settings).await?,
         })
+    }
+
+    /// Binds the listeners for proxies that do not speak gRPC.
+    ///
+    /// # Errors
+    ///
+    /// When one of them cannot be bound.
+    pub async fn bind_ingresses(settings: &Settings) -> io::Result<Vec<(Ingress, TcpListener)>> {
+        let ingresses = &settings.ingresses;
+        let ports = [(Ingress::Auth, ingresses.auth_port, "--auth-port")];
+        let mut bound = Vec::new();
+        for (ingress, port, setting) in ports {
+            if let Some(port) = port {
+                let listener = bind(&ingresses.ingress_host, port, setting).await?;
+                bound.push((ingress, listener));
+            }
+        }
+        Ok(bound)
     }
 }
 

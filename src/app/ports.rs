@@ -1,4 +1,4 @@
-//! Serves the ports: the accept loop of each, and the HTTP servers behind them.
+//! Serves the ports: the accept loop of each, and the servers behind them.
 //!
 //! What it deliberately does not do: bind (`listeners`), or serve gRPC (`grpc`).
 
@@ -9,8 +9,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::admin::{self, AdminState, AdminToken, Guard, GuardRules};
+use crate::grpc::GrpcServer;
+use crate::ingress::Ingress;
 use crate::metrics::Metrics;
 use crate::net::{self, Connection, Listener, PortConfig, ShutdownSignal, TlsAcceptor};
+use crate::pipeline::Pipeline;
 use crate::settings::Settings;
 
 /// Listeners of the ports that speak HTTP/1.1, with TLS and token of the admin port.
@@ -20,6 +23,36 @@ pub(super) struct HttpPorts {
     pub(super) admin: Option<TcpListener>,
     pub(super) admin_tls: Option<Arc<TlsAcceptor>>,
     pub(super) admin_token: Option<AdminToken>,
+}
+
+/// Listeners for proxies that do not speak gRPC.
+pub(super) struct IngressPorts {
+    pub(super) listeners: Vec<(Ingress, TcpListener)>,
+    pub(super) tls: Option<Arc<TlsAcceptor>>,
+    pub(super) connections_max: usize,
+}
+
+// === impl IngressPorts ===
+
+impl IngressPorts {
+    /// Spawns a server for each port, on the threads of the gRPC server.
+    pub(super) fn serve(
+        self,
+        server: &Arc<GrpcServer>,
+        pipeline: &Arc<Pipeline>,
+        metrics: &Metrics,
+        stop: &watch::Receiver<bool>,
+    ) -> Vec<JoinHandle<()>> {
+        let limits = (self.connections_max, 1);
+        let servers = self.listeners.into_iter().map(|(ingress, listener)| {
+            let (listener, tls) = (listener.into(), self.tls.clone());
+            let connections = connections(metrics, listener, ingress.name(), limits, tls);
+            let serve = ingress.serve(pipeline, metrics);
+            let stopped = stopped(stop.clone());
+            tokio::spawn(Arc::clone(server).serve_others(connections, stopped, serve))
+        });
+        servers.collect()
+    }
 }
 
 // === impl HttpPorts ===

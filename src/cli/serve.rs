@@ -141,6 +141,8 @@ fn start_line(
     ];
     let prometheus = listeners.prometheus.as_ref();
     addresses.extend(prometheus.map(|listener| ("metrics", address(listener))));
+    let ingresses = listeners.ingresses.iter();
+    addresses.extend(ingresses.map(|(ingress, listener)| (ingress.name(), address(listener))));
     // `hit` does not support unix sockets.
     let reachable = listeners.grpc.address().map(|address| {
         let address = address.to_string();

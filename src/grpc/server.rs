@@ -26,7 +26,7 @@ use crate::grpc::service::{Health, ServiceContext, StartError};
 use crate::grpc::services;
 use crate::grpc::worker_threads::WorkerThreads;
 use crate::metrics::Metrics;
-use crate::net::{Connection, lower_priority, serve_each};
+use crate::net::{Connection, ServeConnection, lower_priority, serve_each};
 use crate::pipeline::Pipeline;
 use crate::quota::bucket::QuotaTimes;
 use crate::quota::registry::{QuotaBounds, QuotaRegistry};
@@ -157,12 +157,26 @@ impl GrpcServer {
     ) {
         let serve_one = |connection, stopping| {
             let threads = Arc::clone(&self.threads);
-            async move { threads.serve(connection, stopping).await }
+            async move { threads.serve(connection, stopping, None).await }
         };
         let quotas = Arc::clone(&self.quotas);
         let shutdown = async move {
             shutdown.await;
             quotas.stop();
+        };
+        serve_each(connections, shutdown, serve_one).await;
+    }
+
+    /// Serves connections of another protocol on the same threads until `shutdown`.
+    pub async fn serve_others(
+        self: Arc<Self>,
+        connections: mpsc::Receiver<Connection>,
+        shutdown: impl Future<Output = ()>,
+        serve: ServeConnection,
+    ) {
+        let serve_one = |connection, stopping| {
+            let (threads, serve) = (Arc::clone(&self.threads), Arc::clone(&serve));
+            async move { threads.serve(connection, stopping, Some(serve)).await }
         };
         serve_each(connections, shutdown, serve_one).await;
     }

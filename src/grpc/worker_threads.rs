@@ -22,7 +22,7 @@ use tokio::task::{self, JoinSet};
 
 use crate::grpc::connection::{self, ThreadContext};
 use crate::grpc::context::ServerContext;
-use crate::net::{Connection, DetachedConnection, ShutdownSignal};
+use crate::net::{Connection, DetachedConnection, ServeConnection, ShutdownSignal};
 use crate::pipeline::{Batcher, Submission};
 
 /// All worker threads. When dropped, the threads and their tasks end.
@@ -39,6 +39,8 @@ struct WorkerThread {
 struct Job {
     connection: DetachedConnection,
     stopping: ShutdownSignal,
+    /// What serves it; none for gRPC.
+    serve: Option<ServeConnection>,
     /// Dropped when the connection has ended.
     ended: oneshot::Sender<()>,
 }
@@ -70,7 +72,12 @@ impl WorkerThreads {
     }
 
     /// Serves a connection on the thread with the fewest connections until it ends.
-    pub(crate) async fn serve(&self, connection: Connection, stopping: ShutdownSignal) {
+    pub(crate) async fn serve(
+        &self,
+        connection: Connection,
+        stopping: ShutdownSignal,
+        serve: Option<ServeConnection>,
+    ) {
         let fewest = self
             .0
             .iter()
@@ -83,6 +90,7 @@ impl WorkerThreads {
         let job = Job {
             connection,
             stopping,
+            serve,
             ended,
         };
         if thread.jobs.send(job).is_ok() {
@@ -136,9 +144,10 @@ async fn run(
         let (server, thread) = (server.clone(), thread.clone());
         task::spawn_local(async move {
             match job.connection.attach() {
-                Ok(connection) => {
-                    connection::serve(connection, job.stopping, thread, server).await;
-                }
+                Ok(connection) => match job.serve {
+                    Some(serve) => serve(connection, job.stopping).await,
+                    None => connection::serve(connection, job.stopping, thread, server).await,
+                },
                 Err(error) => {
                     tracing::debug!(%error, "cannot move a connection to its worker thread");
                 }

@@ -7,7 +7,7 @@
 //! What it deliberately does not do: read from a connection, perform handshakes (`tls_acceptor`),
 //! or end a connection that ignores the signal to stop; the drain timeout does.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +42,10 @@ pub struct PortConfig {
 /// Tells the task of a connection when to stop.
 #[derive(Clone, Debug)]
 pub struct ShutdownSignal(watch::Receiver<bool>);
+
+/// Serves one connection on the thread that it was given to.
+pub type ServeConnection =
+    Arc<dyn Fn(Connection, ShutdownSignal) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
 
 /// Accept loop of one port.
 struct AcceptLoop {

@@ -22,7 +22,7 @@ mod io;
 mod listener;
 mod tls_acceptor;
 
-pub use self::accept::{PortConfig, ShutdownSignal, accept_with, serve_each};
+pub use self::accept::{PortConfig, ServeConnection, ShutdownSignal, accept_with, serve_each};
 pub use self::connection::{Connection, DetachedConnection};
 pub(crate) use self::handshake_pool::{lower_priority, use_idle_scheduling};
 pub use self::listener::{Listener, UnixSocketFile, bind, bind_unix};

@@ -8,6 +8,8 @@ pub const RULES: &str = "Rules";
 pub const XDS: &str = "Rules from an xDS server";
 /// Addresses, ports, and access to the admin listener.
 pub const LISTENERS: &str = "Listeners";
+/// Listeners for proxies and clients that do not speak gRPC.
+pub const INGRESSES: &str = "Other ingresses";
 /// Certificates of listeners, and TLS handshakes.
 pub const TLS: &str = "TLS";
 /// How requests consume limits, and responses without a decision.

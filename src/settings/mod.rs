@@ -19,6 +19,7 @@ mod decisions;
 mod engine;
 pub mod headings;
 pub mod help;
+mod ingresses;
 mod listeners;
 mod logging;
 pub mod memory_limit;
@@ -49,6 +50,7 @@ use crate::settings::parse::{boolean, duration, positive, ratio, size};
 pub use self::capture::{CaptureSettings, RecordingValues};
 pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
 pub use self::decisions::{DecisionSettings, HeaderStyle, OnMemoryFull, ResponseSettings};
+pub use self::ingresses::IngressSettings;
 pub use self::listeners::{
     AdminSettings, ConnectionSettings, GrpcTlsSettings, ListenerSettings, PrometheusSettings,
 };
@@ -109,6 +111,10 @@ pub struct Settings {
     /// Access to the admin listener.
     #[command(flatten)]
     pub admin: AdminSettings,
+
+    /// Listeners for proxies that do not speak gRPC.
+    #[command(flatten)]
+    pub ingresses: IngressSettings,
 
     /// TLS on the gRPC listener.
     #[command(flatten)]

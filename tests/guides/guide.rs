@@ -60,9 +60,12 @@ pub(crate) struct Block<'g> {
 impl Guide {
     /// Reads the guide of that name.
     pub(crate) fn of(name: &str) -> Self {
-        Self {
-            text: read(&format!("docs/guides/{name}")),
-        }
+        Self::at(&format!("docs/guides/{name}"))
+    }
+
+    /// Reads a page of the repository.
+    pub(crate) fn at(path: &str) -> Self {
+        Self { text: read(path) }
     }
 
     pub(crate) fn text(&self) -> &str {

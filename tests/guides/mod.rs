@@ -20,6 +20,7 @@ mod envoy;
 mod exposed_metrics;
 mod gateway;
 mod guide;
+mod ingresses;
 mod installing;
 mod istio;
 mod limitador;

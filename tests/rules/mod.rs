@@ -11,6 +11,7 @@
 //! | `accepted` | valid texts that a case cannot hold |
 //! | `limits` | which algorithms have which fields |
 //! | `limits_from` | files of limits by value: both formats, errors, changes, memory |
+//! | `requests` | descriptors of HTTP requests, by the vectors of the clients |
 //! | `reserve` | reservations with every algorithm and below overlays |
 //! | `misplaced` | known names in wrong places |
 //! | `bounds` | bounds of one file: depth, aliases, lengths, number of errors |
@@ -44,6 +45,7 @@ mod limits_from;
 mod misplaced;
 mod overlay;
 mod reading;
+mod requests;
 mod reserve;
 mod schema;
 mod snapshots;

@@ -12,6 +12,7 @@ mod decisions;
 mod dotnet;
 mod dotnet_page;
 mod exactness;
+mod forward_auth;
 mod freed_labels;
 mod grpc;
 mod headers;

@@ -261,6 +261,7 @@ async fn start(settings: Settings, directory: tempfile::TempDir) -> Unready {
         http,
         admin: None,
         prometheus: None,
+        ingresses: Vec::new(),
     };
     let app = App::build(settings, listeners, Arc::new(ManualClock::at(START))).unwrap();
     let (is_ready, ready) = oneshot::channel();

@@ -7,4 +7,5 @@ pub mod file;
 pub mod path;
 pub mod patterns;
 pub mod reload;
+pub mod requests;
 pub mod yaml;

@@ -25,6 +25,15 @@ What it deliberately does not do: render objects, reject values (_guards.tpl), o
 {{- include "tollgate.fullname" (first .) | trunc (int (sub 63 (len $suffix))) | trimSuffix "-" }}{{ $suffix -}}
 {{- end -}}
 
+{{- /* Ports of the listeners that a setting turns on, by name. */ -}}
+{{- define "tollgate.ingressPorts" -}}
+{{- range $name, $variable := dict "auth" "TOLLGATE_AUTH_PORT" }}
+{{- with get $.Values.settings $variable }}
+{{ $name }}: {{ int . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "tollgate.headlessName" -}}
 {{- include "tollgate.suffixed" (list . "headless") -}}
 {{- end -}}

@@ -104,9 +104,12 @@ impl HttpConnection {
 // === impl HttpResponse ===
 
 impl HttpResponse {
-    /// A header's only value; its name in lower case, as Envoy writes it.
+    /// A header's only value, by any case of its name.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut values = self.headers.iter().filter(|(found, _)| found == name);
+        let mut values = self
+            .headers
+            .iter()
+            .filter(|(found, _)| found.eq_ignore_ascii_case(name));
         let value = values.next().map(|(_, value)| value.as_str());
         assert!(values.next().is_none(), "two of {name} in {self:?}");
         value

@@ -46,6 +46,8 @@ pub struct Service {
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     pub admin: SocketAddr,
+    /// Listeners for proxies that do not speak gRPC, in the order of their settings.
+    pub ingresses: Vec<SocketAddr>,
     /// The rules file; a change counts after [`Service::reload`].
     pub rules: std::path::PathBuf,
     reload: mpsc::Sender<()>,
@@ -108,6 +110,7 @@ impl Service {
             http: listener().await.expect("a port"),
             admin: Some(listener().await.expect("a port")),
             prometheus: None,
+            ingresses: Listeners::bind_ingresses(&settings).await.expect("ports"),
         };
         let address = |listener: &TcpListener| listener.local_addr().expect("its address");
         let grpc = listeners.grpc.address().expect("its address");
@@ -117,6 +120,8 @@ impl Service {
             .as_ref()
             .map(address)
             .expect("an admin port");
+        let ingresses = listeners.ingresses.iter();
+        let ingresses = ingresses.map(|(_, listener)| address(listener)).collect();
         let clock = Arc::new(ManualClock::at(now));
         let app = App::build(settings, listeners, clock.clone()).expect("it can be built");
         let metrics = app.metrics();
@@ -145,6 +150,7 @@ impl Service {
             grpc,
             http,
             admin,
+            ingresses,
             rules: file,
             reload,
             stop: Some(stop),

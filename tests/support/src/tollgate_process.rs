@@ -45,6 +45,8 @@ pub struct Tollgate {
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     pub admin: SocketAddr,
+    /// The line that names its ports.
+    banner: String,
     /// Its stderr so far.
     said: Arc<Mutex<String>>,
     rules: PathBuf,
@@ -209,12 +211,20 @@ impl Tollgate {
             grpc: address("gRPC "),
             http: address("HTTP "),
             admin: address("admin "),
+            banner,
             child,
             said,
             rules: rules.to_owned(),
             arguments: arguments.iter().map(ToString::to_string).collect(),
             directory: None,
         }
+    }
+
+    /// The address of a listener that is off by default, such as `auth`.
+    pub fn ingress(&self, name: &str) -> SocketAddr {
+        let (_, rest) = self.banner.split_once(&format!(", {name} ")).expect(name);
+        let address = rest.split(',').next().expect("an address");
+        address.parse().expect("an address")
     }
 
     pub fn id(&self) -> u32 {

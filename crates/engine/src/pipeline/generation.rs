@@ -14,7 +14,7 @@ use super::quota_orders::QuotaOrders;
 use tollgate_admin_api::rule_name;
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{Allowance, Limit, LimitTable, Rule, RuleSet, TableDifference, Timestamp};
-use tollgate_rules::file::{LoadedRules, RuleOrigins};
+use tollgate_rules::file::{LoadedRules, RequestMappings, RuleOrigins};
 use tollgate_rules::reload::Rules;
 use tollgate_telemetry::metrics::RuleCounters;
 
@@ -39,6 +39,8 @@ pub struct Generation {
     pub sources: usize,
     /// Where the rules were written.
     pub origins: Arc<RuleOrigins>,
+    /// How descriptors are made of HTTP requests, by domain.
+    pub requests: Arc<RequestMappings>,
     /// Warnings of the rules.
     pub warnings: RulesWarnings,
     /// Counted from 1. A change of shadow mode by an operator does not change it.
@@ -99,6 +101,7 @@ impl Generation {
             counters,
             sources,
             origins: Arc::new(loaded.origins),
+            requests: loaded.requests,
             warnings,
             number: 0,
             loaded_at: None,

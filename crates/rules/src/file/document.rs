@@ -9,6 +9,7 @@ use crate::file::diagnostic::{FilePlace, Phase};
 use crate::file::foreign_format::{self, ForeignFormat};
 use crate::file::grammar;
 use crate::file::loader::{DomainOrigin, Loader};
+use crate::file::requests::requests;
 use crate::file::{Code, Diagnostic, FieldPath, FieldPlace, Fields, Reader, Span};
 use crate::yaml::{Content, Document, Node};
 use tollgate_limiter::{OnUndecided, Parent};
@@ -74,6 +75,7 @@ pub(super) fn document(loader: &mut Loader<'_>, root: &Node) {
             on_store_failure: None,
         });
     settings(loader, &fields, domain);
+    requests(loader, &fields, domain);
     warn_without_descriptors(loader, &fields, domain);
     let context = DescriptorContext {
         domain: &Arc::from(domain),
@@ -164,7 +166,7 @@ fn warn_without_descriptors(loader: &mut Loader<'_>, fields: &Fields<'_>, domain
         Some(_) => false,
     };
     // A file may hold only settings of a domain whose descriptors are in other files.
-    let has_settings = fields.has_any(&["all_or_nothing", "on_store_failure"]);
+    let has_settings = fields.has_any(&["all_or_nothing", "on_store_failure", "requests"]);
     let reader = &mut loader.reader;
     // An error, or a misplaced key of this mapping, may say why.
     if reader.error_count() > 0 || reader.has_warning(reader.current_file(), "") {

@@ -34,6 +34,11 @@ pub(crate) static ROOT: Mapping = Mapping {
         ),
         ALL_OR_NOTHING,
         ON_STORE_FAILURE,
+        tollgate(
+            "requests",
+            Kind::Mapping(&REQUESTS),
+            "How descriptors are made of HTTP requests, for proxies that send the request itself.",
+        ),
     ],
 };
 
@@ -155,9 +160,72 @@ pub(crate) static OVER_LIMIT: Mapping = Mapping {
     ],
 };
 
+/// How descriptors are made of HTTP requests.
+pub(crate) static REQUESTS: Mapping = Mapping {
+    name: "requests",
+    place: "`requests`",
+    about: "How descriptors are made of HTTP requests, for proxies that send the request itself.",
+    fields: &[
+        tollgate(
+            "trusted_proxies",
+            Kind::TextList { or_one: false },
+            "Addresses and prefixes of proxies whose forwarding headers are read. Default: none.",
+        ),
+        tollgate(
+            "skip_paths",
+            Kind::TextList { or_one: false },
+            "Path templates that pass without a check.",
+        ),
+        tollgate(
+            "descriptors",
+            Kind::MappingLists(&REQUEST_ENTRY),
+            "A list of descriptors, each a list of entries.",
+        ),
+    ],
+};
+
+/// One entry of a descriptor of a request.
+pub(crate) static REQUEST_ENTRY: Mapping = Mapping {
+    name: "request_entry",
+    place: "an entry of `requests`",
+    about: "One entry of a descriptor: its key, and exactly one source of its value.",
+    fields: &[
+        tollgate("key", Kind::Text, "The key of the entry; required."),
+        tollgate("value", Kind::Text, "A fixed value."),
+        tollgate(
+            "header",
+            Kind::Text,
+            "The values of this header, joined by commas; missing if empty.",
+        ),
+        tollgate("method", Kind::Boolean, "`true`: the method."),
+        tollgate(
+            "path",
+            Kind::Boolean,
+            "`true`: the path without the query, as sent.",
+        ),
+        tollgate(
+            "path_templates",
+            Kind::TextList { or_one: false },
+            "The first of these templates that matches the path.",
+        ),
+        tollgate(
+            "remote_address",
+            Kind::Boolean,
+            "`true`: the address of the client, behind the trusted proxies.",
+        ),
+        tollgate(
+            "default",
+            Kind::Text,
+            "The value where the source has none. Default: the descriptor is left out.",
+        ),
+    ],
+};
+
 /// Every mapping.
-pub(crate) static MAPPINGS: [&Mapping; 7] = [
+pub(crate) static MAPPINGS: [&Mapping; 9] = [
     &ROOT,
+    &REQUESTS,
+    &REQUEST_ENTRY,
     &DESCRIPTOR,
     &LIMIT,
     &RESERVE,

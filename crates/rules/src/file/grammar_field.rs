@@ -88,6 +88,8 @@ pub enum Kind {
     Mapping(&'static Mapping),
     /// A list of mappings.
     MappingList(&'static Mapping),
+    /// A list of lists of mappings.
+    MappingLists(&'static Mapping),
     /// A list of texts; with `or_one`, also one text.
     TextList {
         /// Whether one text stands for a list of it.

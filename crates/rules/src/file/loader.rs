@@ -9,6 +9,7 @@ use crate::file::diagnostic::{FilePlace, Phase};
 use crate::file::limit_files::{LimitFiles, LoadedTable};
 use crate::file::{Diagnostic, Fields, Grammar, Reader, RuleOrigins, Span};
 use crate::patterns::Automata;
+use crate::requests::RequestMapping;
 use crate::yaml::Content;
 use tollgate_limiter::{Level, Parent, RuleSet, Values};
 
@@ -36,7 +37,12 @@ pub struct LoadedRules {
     pub origins: RuleOrigins,
     /// The files of limits.
     pub tables: Vec<LoadedTable>,
+    /// How descriptors are made of HTTP requests, by domain.
+    pub requests: Arc<RequestMappings>,
 }
+
+/// How descriptors are made of HTTP requests, by domain.
+pub type RequestMappings = HashMap<String, Arc<RequestMapping>>;
 
 /// What the files that were walked so far hold.
 pub(super) struct Loader<'s> {
@@ -61,6 +67,8 @@ pub(super) struct Loader<'s> {
     pub(super) domains: HashMap<String, DomainOrigin>,
     /// The files of limits, in the order of the rules.
     pub(super) tables: Vec<LoadedTable>,
+    /// How descriptors are made of HTTP requests, by domain.
+    pub(super) requests: RequestMappings,
 }
 
 /// Where the level of a node was written. There can be very many, so its path is formatted only
@@ -112,6 +120,7 @@ impl Loader<'_> {
             quotas: Vec::new(),
             domains: HashMap::new(),
             tables: Vec::new(),
+            requests: HashMap::new(),
         }
     }
 

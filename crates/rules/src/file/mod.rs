@@ -21,6 +21,7 @@
 //! | `values` | the values that a descriptor matches |
 //! | `rate_limit` | limits |
 //! | `limits_from`, `limit_files` | limits by value, from files |
+//! | `requests` | descriptors of HTTP requests |
 //! | `response` | the response on a refusal, and free-form metadata |
 //! | `overlay` | what a file of another owner adds to the rules |
 //! | `rule_origin` | where each rule was written |
@@ -54,11 +55,14 @@ mod overlay;
 mod rate_limit;
 mod reader;
 mod report;
+mod requests;
 mod response;
 mod rule_origin;
 mod schema;
 mod unreachable;
 mod values;
+
+use std::sync::Arc;
 
 use self::loader::Loader;
 use crate::path::Source;
@@ -79,7 +83,7 @@ pub use self::limit_files::{
     LINE_ERRORS_MAX, LimitFiles, LineError, LoadedTable, ReadTable, TableErrors, TableStamp,
 };
 pub use self::limits_from::{LINE_FIELDS, read_table};
-pub use self::loader::{LoadedRules, Options};
+pub use self::loader::{LoadedRules, Options, RequestMappings};
 pub use self::reader::TEXT_BYTES_MAX;
 pub use self::report::Report;
 pub use self::rule_origin::{RuleOrigin, RuleOrigins};
@@ -178,5 +182,6 @@ fn finish<'s>(
         warnings_omitted: report.warnings_omitted,
         origins,
         tables: loader.tables,
+        requests: Arc::new(loader.requests),
     })
 }

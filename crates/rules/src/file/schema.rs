@@ -83,7 +83,7 @@ pub fn object_of(mapping: &Mapping, required: &Value, together: &Value) -> Value
 fn object(mapping: &Mapping) -> Value {
     let required = match mapping.name {
         "rules" | "entry" => json!(["domain"]),
-        "descriptor" | "level" => json!(["key"]),
+        "descriptor" | "level" | "request_entry" => json!(["key"]),
         "overlay" => json!(["overlay"]),
         "replaced" => json!(["name"]),
         _ => json!([]),
@@ -138,6 +138,10 @@ fn type_of(kind: &Kind, name: &str) -> Value {
         }),
         Kind::MappingList(mapping) => json!({
             "type": ["array", "null"], "items": { "$ref": reference(mapping) }
+        }),
+        Kind::MappingLists(mapping) => json!({
+            "type": ["array", "null"],
+            "items": { "type": "array", "items": { "$ref": reference(mapping) } }
         }),
         Kind::TextList { or_one } => {
             let item = json!({ "type": ["string", "number", "boolean"] });

@@ -120,7 +120,7 @@ fn list(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Values> {
 }
 
 /// Whether a list has items, and not too many; reports it if not.
-fn check_list_length(
+pub(super) fn check_list_length(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
     name: &str,
@@ -142,7 +142,11 @@ fn check_list_length(
 }
 
 /// The text of an item; `when_empty` is the advice for an empty one.
-fn item_text<'n>(reader: &mut Reader<'_>, item: &Item<'n>, when_empty: &str) -> Option<&'n str> {
+pub(super) fn item_text<'n>(
+    reader: &mut Reader<'_>,
+    item: &Item<'n>,
+    when_empty: &str,
+) -> Option<&'n str> {
     let (code, message, help) = match item.node.text() {
         Some(text) if !text.is_empty() && !item.node.is_null() => return Some(text),
         Some(_) => (Code::MissingKey, "an item is empty", when_empty),
@@ -168,7 +172,7 @@ fn prefixes(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Values> {
     (prefixes.len() == items.len()).then_some(Values::Prefixes(prefixes))
 }
 
-fn prefix(reader: &mut Reader<'_>, text: &str, at: FieldPlace) -> Option<Prefix> {
+pub(super) fn prefix(reader: &mut Reader<'_>, text: &str, at: FieldPlace) -> Option<Prefix> {
     let error = match Prefix::parse(text) {
         Ok(prefix) => return Some(prefix),
         Err(error) => error,

@@ -9,7 +9,14 @@ use super::declaration::{
 use super::gauges::PolledGauge;
 
 /// The names of listening ports.
-const PORTS: LabelValues = LabelValues::OneOf(&["grpc", "http", "admin"]);
+const PORTS: LabelValues = LabelValues::OneOf(&["grpc", "http", "admin", "auth", "ingress"]);
+
+/// The names of listeners for proxies that do not speak gRPC.
+const INGRESSES: LabelValues = LabelValues::OneOf(&["auth"]);
+
+/// The results of their checks.
+const CHECK_RESULTS: LabelValues =
+    LabelValues::OneOf(&["allowed", "refused", "error", "invalid", "shed"]);
 
 const STREAMING_BOUNDS: LabelValues = LabelValues::OneOf(&["connection", "process"]);
 
@@ -82,6 +89,10 @@ metrics! {
 
         /// System errors while connections were accepted.
         CounterVec "tollgate_accept_errors_total" [port: PORTS] => accept_errors;
+
+        /// Checks of proxies that do not speak gRPC, by listener and result.
+        CounterVec "tollgate_ingress_checks_total" [ingress: INGRESSES, result: CHECK_RESULTS]
+            => ingress_checks;
     }
 }
 
@@ -109,6 +120,11 @@ impl ConnectionMetrics {
             refused: self.refused.with_label_values(&[port]),
             accept_errors: self.accept_errors.with_label_values(&[port]),
         }
+    }
+
+    /// The counter of checks of a listener with this result.
+    pub fn ingress_check(&self, ingress: &str, result: &str) -> Counter {
+        self.ingress_checks.with_label_values(&[ingress, result])
     }
 
     /// Counts a streaming call that was refused because of one of two bounds.
