@@ -357,7 +357,7 @@ target/cargo-deb/.$(CARGO_DEB):
 # New inputs stay below target/. Copy those worth keeping to fuzz/corpus, under a telling name.
 fuzz: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 fuzz: $(VENV)/.cargo-tools
-	mkdir -p target/fuzz/rules_file target/fuzz/wire target/fuzz/http2 target/fuzz/json target/fuzz/xds target/fuzz/quota_reports target/fuzz/snapshot
+	mkdir -p target/fuzz/rules_file target/fuzz/wire target/fuzz/http2 target/fuzz/json target/fuzz/xds target/fuzz/quota_reports target/fuzz/snapshot target/fuzz/resp
 	$(CARGO) +nightly fuzz run wire target/fuzz/wire fuzz/corpus/wire -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
 	$(CARGO) +nightly fuzz run --no-default-features http2 target/fuzz/http2 -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
 	$(CARGO) +nightly fuzz run json target/fuzz/json fuzz/corpus/json -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
@@ -365,6 +365,7 @@ fuzz: $(VENV)/.cargo-tools
 	$(CARGO) +nightly fuzz run rules_file target/fuzz/rules_file fuzz/corpus/rules_file -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=8192
 	$(CARGO) +nightly fuzz run quota_reports target/fuzz/quota_reports fuzz/corpus/quota_reports -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
 	$(CARGO) +nightly fuzz run snapshot target/fuzz/snapshot fuzz/corpus/snapshot -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096 -malloc_limit_mb=256
+	$(CARGO) +nightly fuzz run resp target/fuzz/resp fuzz/corpus/resp -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
 
 # Debian's packages, by the programs that they bring. Tests start servers of their own, on sockets in temporary
 # directories, and do not use a server that a package starts as a service.

@@ -3,6 +3,7 @@
 //! What it deliberately does not do: spawn tasks or answer requests (`lifecycle`).
 
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::error::AppError;
@@ -45,6 +46,8 @@ pub struct App {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) certificates: Certificates,
     pub(super) admin_token: Option<AdminToken>,
+    /// The password of the Redis protocol.
+    pub(super) resp_password: Option<Arc<[u8]>>,
     /// Source of the rules; none when they come from files.
     pub(super) xds: Option<XdsClient>,
     /// The last decisions, subscriptions and the decision log.
@@ -121,6 +124,17 @@ fn store_setup(
         },
         recorder: Some(Arc::<Capture>::clone(capture)),
     }
+}
+
+/// Reads the password of the Redis protocol: a line.
+fn resp_password_of(path: &Path) -> Result<Arc<[u8]>, AppError> {
+    let read = std::fs::read(path).map_err(|error| error.to_string());
+    let password = read.and_then(|password| match password.trim_ascii() {
+        b"" => Err("the file is empty; write the password to it".to_owned()),
+        password => Ok(Arc::from(password)),
+    });
+    password
+        .map_err(|why| AppError::Tls(format!("--resp-password-file: {}: {why}", path.display())))
 }
 
 // === impl Certificates ===
@@ -208,6 +222,8 @@ impl App {
         let admin_token = admin_token
             .transpose()
             .map_err(|error| AppError::Tls(format!("--admin-token-file: {error}")))?;
+        let resp_password = settings.ingresses.resp_password_file.as_deref();
+        let resp_password = resp_password.map(resp_password_of).transpose()?;
         let xds = rules::xds_client(&settings)?;
         let traces = traces::start(&settings.tracing, &metrics);
         let generations = Generations::new(Arc::clone(&metrics)).with_clock(Arc::clone(&clock));
@@ -253,6 +269,7 @@ impl App {
             clock,
             certificates,
             admin_token,
+            resp_password,
             xds,
             decisions,
             top_keys,

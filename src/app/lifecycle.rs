@@ -132,6 +132,7 @@ impl RunningService {
         let ingresses = IngressPorts {
             listeners: app.listeners.ingresses,
             tls: acceptor(app.certificates.ingresses),
+            password: app.resp_password,
             connections_max: app.settings.ingresses.ingress_connections_max,
         };
         let ingresses = ingresses.serve(&grpc_server, &app.service, &app.metrics, &stop);

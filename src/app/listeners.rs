@@ -99,7 +99,10 @@ impl Listeners {
     /// When one of them cannot be bound.
     pub async fn bind_ingresses(settings: &Settings) -> io::Result<Vec<(Ingress, TcpListener)>> {
         let ingresses = &settings.ingresses;
-        let ports = [(Ingress::Auth, ingresses.auth_port, "--auth-port")];
+        let ports = [
+            (Ingress::Auth, ingresses.auth_port, "--auth-port"),
+            (Ingress::Resp, ingresses.resp_port, "--resp-port"),
+        ];
         let mut bound = Vec::new();
         for (ingress, port, setting) in ports {
             if let Some(port) = port {

@@ -29,6 +29,8 @@ pub(super) struct HttpPorts {
 pub(super) struct IngressPorts {
     pub(super) listeners: Vec<(Ingress, TcpListener)>,
     pub(super) tls: Option<Arc<TlsAcceptor>>,
+    /// The password of the Redis protocol.
+    pub(super) password: Option<Arc<[u8]>>,
     pub(super) connections_max: usize,
 }
 
@@ -47,7 +49,7 @@ impl IngressPorts {
         let servers = self.listeners.into_iter().map(|(ingress, listener)| {
             let (listener, tls) = (listener.into(), self.tls.clone());
             let connections = connections(metrics, listener, ingress.name(), limits, tls);
-            let serve = ingress.serve(pipeline, metrics);
+            let serve = ingress.serve(pipeline, metrics, self.password.clone());
             let stopped = stopped(stop.clone());
             tokio::spawn(Arc::clone(server).serve_others(connections, stopped, serve))
         });

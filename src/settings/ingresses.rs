@@ -31,6 +31,22 @@ pub struct IngressSettings {
     #[arg(long, env = "TOLLGATE_AUTH_PORT", value_parser = port, value_name = "PORT")]
     pub auth_port: Option<u16>,
 
+    /// Port of the Redis protocol; default: no listener
+    ///
+    /// It answers CL.THROTTLE and TG.CHECK. 0 picks a free port.
+    ///
+    /// Example: 6380
+    #[arg(long, env = "TOLLGATE_RESP_PORT", value_parser = port, value_name = "PORT")]
+    pub resp_port: Option<u16>,
+
+    /// File with the password of the Redis protocol
+    ///
+    /// Clients must then send it by AUTH or HELLO. The file is read at the start.
+    ///
+    /// Example: /etc/tollgate/resp-password
+    #[arg(long, env = "TOLLGATE_RESP_PASSWORD_FILE", requires = "resp_port")]
+    pub resp_password_file: Option<PathBuf>,
+
     /// Maximum connections of each of these listeners
     #[arg(long, env = "TOLLGATE_INGRESS_CONNECTIONS_MAX", default_value_t = 4_096, value_parser = positive, value_name = "COUNT")]
     pub ingress_connections_max: usize,

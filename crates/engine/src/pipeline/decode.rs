@@ -154,6 +154,7 @@ fn read_entry(message: &[u8]) -> Option<Entry<'_>> {
 }
 
 fn read_limit(message: &[u8]) -> Option<OverrideFields> {
+    const BURST: u64 = message::BURST as u64;
     let mut limit = OverrideFields::default();
     let mut fields = Fields(message);
     while let Some(field) = fields.next()? {
@@ -163,6 +164,7 @@ fn read_limit(message: &[u8]) -> Option<OverrideFields> {
             (3, Value::Bytes(message)) if limit.unit_multiplier.is_none() => {
                 limit.unit_multiplier = Some(uint32(wrapped(message)?));
             }
+            (BURST, Value::Varint(burst)) => limit.burst = Some(uint32(burst)),
             (1..=3, _) => return None,
             _ => {}
         }

@@ -10,11 +10,12 @@
 use std::num::NonZeroU32;
 
 use prost::Message as _;
+use prost::encoding::{bytes, uint64};
 
 use crate::pipeline::policy::RequestPolicy;
 use tollgate_limiter::{Code, CurrentLimit, Hits, Limit, Override, Request, Status, Unit};
 use tollgate_wire::proto::envoy::extensions::common::ratelimit::v3::{
-    RateLimitDescriptor, rate_limit_descriptor,
+    RateLimitDescriptor, rate_limit_descriptor, rate_limit_descriptor::RateLimitOverride,
 };
 use tollgate_wire::proto::envoy::service::ratelimit::v3::{
     RateLimitRequest, rate_limit_response as response,
@@ -37,7 +38,12 @@ pub(crate) struct OverrideFields {
     pub(crate) requests_per_unit: u32,
     pub(crate) unit: i32,
     pub(crate) unit_multiplier: Option<u32>,
+    /// tollgate's own: a token bucket of this burst. Envoy's message does not have it.
+    pub(crate) burst: Option<u32>,
 }
+
+/// tollgate's field of a limit override in Envoy's message: the burst of a token bucket.
+pub(crate) const BURST: u32 = 1_000;
 
 /// The protobuf fields of a descriptor's status.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +94,12 @@ pub(crate) fn encode_request(
     request: &Request<'_>,
     hits_of: impl Fn(Hits) -> Option<u64>,
 ) -> Vec<u8> {
+    let mut buckets = Vec::new();
     let descriptors = request.descriptors().map(|descriptor| {
+        buckets.push(match descriptor.limit {
+            Some(Override::Bucket(limit)) => Some(limit),
+            _ => None,
+        });
         let entries = descriptor.entries.iter();
         let entries = entries.map(|entry| rate_limit_descriptor::Entry {
             key: entry.key.to_vec().into(),
@@ -100,12 +111,41 @@ pub(crate) fn encode_request(
             ..RateLimitDescriptor::default()
         }
     });
-    let message = RateLimitRequest {
+    let descriptors: Vec<_> = descriptors.collect();
+    if buckets.iter().all(Option::is_none) {
+        let message = RateLimitRequest {
+            domain: request.domain.to_vec().into(),
+            descriptors,
+            ..RateLimitRequest::default()
+        };
+        return message.encode_to_vec();
+    }
+    let domain = RateLimitRequest {
         domain: request.domain.to_vec().into(),
-        descriptors: descriptors.collect(),
         ..RateLimitRequest::default()
     };
-    message.encode_to_vec()
+    let mut message = domain.encode_to_vec();
+    for (descriptor, limit) in descriptors.iter().zip(buckets) {
+        let mut encoded = descriptor.encode_to_vec();
+        if let Some(limit) = limit {
+            bytes::encode(2, &encode_bucket(&limit), &mut encoded);
+        }
+        bytes::encode(2, &encoded, &mut message);
+    }
+    message
+}
+
+/// A token bucket as an encoded `RateLimitOverride`, with the field [`BURST`].
+fn encode_bucket(limit: &Limit) -> Vec<u8> {
+    let unit = UNITS.iter().find(|(unit, _)| Some(*unit) == limit.unit());
+    let fields = RateLimitOverride {
+        requests_per_unit: limit.requests_per_unit(),
+        unit: unit.map_or(0, |(_, number)| i32::from(*number)),
+        unit_multiplier: Some(limit.unit_multiplier().get()),
+    };
+    let mut encoded = fields.encode_to_vec();
+    uint64::encode(BURST, &limit.burst(), &mut encoded);
+    encoded
 }
 
 /// The number of a code on the wire.
@@ -127,11 +167,15 @@ impl OverrideFields {
         // Protobuf validation requires more than 0; 0 counts as absent.
         let multiplier = self.unit_multiplier.and_then(NonZeroU32::new);
         match unit {
-            Some((unit, _)) if policy.overrides => Override::Limit(Limit::per(
-                self.requests_per_unit,
-                *unit,
-                multiplier.unwrap_or(NonZeroU32::MIN),
-            )),
+            Some((unit, _)) if policy.overrides => {
+                let multiplier = multiplier.unwrap_or(NonZeroU32::MIN);
+                let requests = self.requests_per_unit;
+                match self.burst {
+                    None => Override::Limit(Limit::per(requests, *unit, multiplier)),
+                    burst => Limit::new(requests, *unit, multiplier, burst)
+                        .map_or(Override::Invalid, Override::Bucket),
+                }
+            }
             _ => Override::Invalid,
         }
     }
@@ -218,6 +262,7 @@ mod tests {
                 requests_per_unit: 3,
                 unit,
                 unit_multiplier,
+                burst: None,
             };
             fields.under(EVERYTHING)
         };

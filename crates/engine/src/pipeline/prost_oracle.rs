@@ -70,6 +70,7 @@ impl From<&descriptor::RateLimitOverride> for OverrideFields {
             requests_per_unit: limit.requests_per_unit,
             unit: limit.unit,
             unit_multiplier: limit.unit_multiplier,
+            burst: None,
         }
     }
 }

@@ -9,10 +9,11 @@ use super::declaration::{
 use super::gauges::PolledGauge;
 
 /// The names of listening ports.
-const PORTS: LabelValues = LabelValues::OneOf(&["grpc", "http", "admin", "auth", "ingress"]);
+const PORTS: LabelValues =
+    LabelValues::OneOf(&["grpc", "http", "admin", "auth", "resp", "ingress"]);
 
 /// The names of listeners for proxies that do not speak gRPC.
-const INGRESSES: LabelValues = LabelValues::OneOf(&["auth"]);
+const INGRESSES: LabelValues = LabelValues::OneOf(&["auth", "resp"]);
 
 /// The results of their checks.
 const CHECK_RESULTS: LabelValues =
