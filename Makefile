@@ -306,6 +306,10 @@ bench-quotas: deps-all
 bench-record:
 	$(LONG) --cargo-profile dist -E 'test(/^costs::record::/)'
 
+# Optimised, about four minutes.
+bench-ingresses:
+	$(LONG) --cargo-profile dist -E 'test(/^costs::ingresses::/)'
+
 # About five minutes. BENCH="--each 10000 --shares-max 10000000" has ten million parts.
 bench-quota-load:
 	$(CARGO) bench --locked --bench quotas -- $(BENCH)
@@ -357,7 +361,7 @@ target/cargo-deb/.$(CARGO_DEB):
 # New inputs stay below target/. Copy those worth keeping to fuzz/corpus, under a telling name.
 fuzz: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 fuzz: $(VENV)/.cargo-tools
-	mkdir -p target/fuzz/rules_file target/fuzz/wire target/fuzz/http2 target/fuzz/json target/fuzz/xds target/fuzz/quota_reports target/fuzz/snapshot target/fuzz/resp
+	mkdir -p target/fuzz/rules_file target/fuzz/wire target/fuzz/http2 target/fuzz/json target/fuzz/xds target/fuzz/quota_reports target/fuzz/snapshot target/fuzz/resp target/fuzz/spoe
 	$(CARGO) +nightly fuzz run wire target/fuzz/wire fuzz/corpus/wire -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
 	$(CARGO) +nightly fuzz run --no-default-features http2 target/fuzz/http2 -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
 	$(CARGO) +nightly fuzz run json target/fuzz/json fuzz/corpus/json -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
@@ -366,12 +370,13 @@ fuzz: $(VENV)/.cargo-tools
 	$(CARGO) +nightly fuzz run quota_reports target/fuzz/quota_reports fuzz/corpus/quota_reports -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=1024
 	$(CARGO) +nightly fuzz run snapshot target/fuzz/snapshot fuzz/corpus/snapshot -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096 -malloc_limit_mb=256
 	$(CARGO) +nightly fuzz run resp target/fuzz/resp fuzz/corpus/resp -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
+	$(CARGO) +nightly fuzz run spoe target/fuzz/spoe fuzz/corpus/spoe -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=4096
 
 # Debian's packages, by the programs that they bring. Tests start servers of their own, on sockets in temporary
 # directories, and do not use a server that a package starts as a service.
 # Redis, h2load and nghttpd, shells and man (tests load completions and render man pages), and a terminal whose screen tests read.
 PACKAGES := redis-server:redis-server h2load:nghttp2-client nghttpd:nghttp2-server tmux:tmux zsh:zsh fish:fish man:man-db dpkg-deb:dpkg node:nodejs npm:npm \
-  nginx:nginx
+  nginx:nginx haproxy:haproxy
 # Only the clients in Java need these: without them they are left out and reported.
 PACKAGES_JAVA := javac:default-jdk-headless mvn:maven
 # valgrind, Chromium and its WebDriver server, what builds and runs images without a daemon, and

@@ -102,6 +102,7 @@ impl Listeners {
         let ports = [
             (Ingress::Auth, ingresses.auth_port, "--auth-port"),
             (Ingress::Resp, ingresses.resp_port, "--resp-port"),
+            (Ingress::Spoe, ingresses.spoe_port, "--spoe-port"),
         ];
         let mut bound = Vec::new();
         for (ingress, port, setting) in ports {

@@ -3,6 +3,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `forward_auth` | an HTTP service that a proxy asks before it forwards a request |
+//! | `spoe`, `spoe_frame` | the agent for HAProxy |
 //! | `resp`, `resp_command` | the Redis protocol: `CL.THROTTLE` and `TG.CHECK` |
 //!
 //! Connections run on the worker threads beside those of gRPC, so a check is decided by the batcher
@@ -13,6 +14,8 @@
 mod forward_auth;
 mod resp;
 pub mod resp_command;
+mod spoe;
+pub mod spoe_frame;
 
 use std::sync::Arc;
 
@@ -31,6 +34,8 @@ pub enum Ingress {
     Auth,
     /// The Redis protocol.
     Resp,
+    /// The agent for HAProxy.
+    Spoe,
 }
 
 /// Most checks of one listener in progress; further ones are refused at once.
@@ -80,6 +85,7 @@ impl Ingress {
         match self {
             Self::Auth => "auth",
             Self::Resp => "resp",
+            Self::Spoe => "spoe",
         }
     }
 
@@ -112,6 +118,9 @@ impl Ingress {
             Self::Resp => Arc::new(move |connection, stopping| {
                 let (checks, password) = (Arc::clone(&checks), password.clone());
                 Box::pin(resp::serve(checks, password, connection, stopping))
+            }),
+            Self::Spoe => Arc::new(move |connection, stopping| {
+                Box::pin(spoe::serve(Arc::clone(&checks), connection, stopping))
             }),
         }
     }

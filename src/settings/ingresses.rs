@@ -47,6 +47,14 @@ pub struct IngressSettings {
     #[arg(long, env = "TOLLGATE_RESP_PASSWORD_FILE", requires = "resp_port")]
     pub resp_password_file: Option<PathBuf>,
 
+    /// Port of the agent for HAProxy (SPOE); default: no listener
+    ///
+    /// 0 picks a free port.
+    ///
+    /// Example: 8084
+    #[arg(long, env = "TOLLGATE_SPOE_PORT", value_parser = port, value_name = "PORT")]
+    pub spoe_port: Option<u16>,
+
     /// Maximum connections of each of these listeners
     #[arg(long, env = "TOLLGATE_INGRESS_CONNECTIONS_MAX", default_value_t = 4_096, value_parser = positive, value_name = "COUNT")]
     pub ingress_connections_max: usize,

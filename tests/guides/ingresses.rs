@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use tollgate_test_support::child_process::SpawnTied as _;
+use tollgate_test_support::components::component;
 use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
 use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
@@ -161,4 +162,98 @@ fn nginx_lets_three_requests_pass_and_refuses_the_fourth() {
     let tollgate = tollgate(&["--auth-port", "0"]);
     let proxy = nginx(tollgate.ingress("auth"), service());
     walk(&proxy, tollgate, (&proxy, 500));
+}
+
+/// HAProxy as the page has it, in front of this agent and this service.
+fn haproxy(agent: SocketAddr, service: SocketAddr, wait: &str) -> Proxy {
+    let at = loopback();
+    let addresses = [
+        ("127.0.0.1:8084", agent),
+        ("127.0.0.1:8000", at),
+        ("127.0.0.1:9000", service),
+    ];
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let files = [
+        ("tollgate.spoe", configuration("HAProxy", "text", &[], wait)),
+        (
+            "haproxy.cfg",
+            configuration("HAProxy", "haproxy", &addresses, wait),
+        ),
+    ];
+    for (name, text) in files {
+        fs::write(directory.path().join(name), text).expect("its configuration");
+    }
+    let mut command = Command::new(program("haproxy"));
+    command.args(["-db", "-f", "haproxy.cfg"]);
+    command.current_dir(directory.path());
+    proxy(directory, at, &mut command)
+}
+
+#[test]
+fn haproxy_lets_three_requests_pass_and_refuses_the_fourth() {
+    let tollgate = tollgate(&["--spoe-port", "0"]);
+    let (agent, service) = (tollgate.ingress("spoe"), service());
+    let proxy = haproxy(agent, service, PATIENT);
+    // It waits as long as the page says, and then lets requests pass.
+    let other = haproxy(agent, service, WAIT);
+    walk(&proxy, tollgate, (&other, 200));
+}
+
+#[test]
+fn nginx_haproxy_and_a_redis_client_share_one_limit_exactly() {
+    let rules = of_a_year(&page().only("Descriptors of a request", "yaml"));
+    let rules = rules.replace("requests_per_unit: 3 ", "requests_per_unit: 100 ");
+    let flags = "--ingress-host 127.0.0.1 --auth-port 0 --spoe-port 0 --resp-port 0";
+    let tollgate = Tollgate::start(&rules, &flags.split(' ').collect::<Vec<_>>());
+    let service = service();
+    let nginx = nginx(tollgate.ingress("auth"), service);
+    let haproxy = haproxy(tollgate.ingress("spoe"), service, PATIENT);
+    let resp = tollgate.ingress("resp");
+    let by_proxy = |at: SocketAddr| {
+        std::thread::spawn(move || (0..100).filter(|_| get(at, "/").status == 200).count())
+    };
+    let callers = [
+        by_proxy(nginx.at),
+        by_proxy(haproxy.at),
+        std::thread::spawn(move || {
+            let mut stream = BufReader::new(std::net::TcpStream::connect(resp).expect("open"));
+            let check = "TG.CHECK edge 1 client 127.0.0.1\r\n";
+            let passed = (0..100).filter(|_| {
+                let sent = stream.get_mut().write_all(check.as_bytes());
+                sent.expect("it is sent");
+                let lines = (0..6).map(|_| {
+                    let mut line = String::new();
+                    stream.read_line(&mut line).expect("a line");
+                    line
+                });
+                let lines: Vec<_> = lines.collect();
+                lines[1] == ":0\r\n"
+            });
+            passed.count()
+        }),
+    ];
+    let passed = callers.map(|caller| caller.join().expect("it ends"));
+    assert_eq!(passed.iter().sum::<usize>(), 100, "{passed:?}");
+}
+
+#[test]
+fn redis_py_asks_as_the_page_does() {
+    let tollgate = tollgate(&["--resp-port", "0"]);
+    let resp = tollgate.ingress("resp");
+    let program = page().only("Redis clients", "python");
+    for protocol in [2, 3] {
+        let connection = format!("port={}, protocol={protocol}", resp.port());
+        let program = program.replace("port=6380", &connection);
+        let key = format!("user{protocol}");
+        let program = program.replace("user123", &key);
+        let program =
+            format!("{program}\nassert refused == 0\nprint(limit, remaining, retry, reset)\n");
+        let output = Command::new(component("venv/bin/python"))
+            .args(["-c", &program])
+            .output()
+            .expect("python");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((&*printed, &*error), ("16 15 -1 2\n", ""));
+    }
 }

@@ -37,6 +37,7 @@ mod reservations_seen;
 mod resp;
 mod snapshots;
 mod snapshots_refused;
+mod spoe;
 mod threat_page;
 mod top_keys;
 mod walks;

@@ -27,7 +27,7 @@ What it deliberately does not do: render objects, reject values (_guards.tpl), o
 
 {{- /* Ports of the listeners that a setting turns on, by name. */ -}}
 {{- define "tollgate.ingressPorts" -}}
-{{- range $name, $variable := dict "auth" "TOLLGATE_AUTH_PORT" "resp" "TOLLGATE_RESP_PORT" }}
+{{- range $name, $variable := dict "auth" "TOLLGATE_AUTH_PORT" "resp" "TOLLGATE_RESP_PORT" "spoe" "TOLLGATE_SPOE_PORT" }}
 {{- with get $.Values.settings $variable }}
 {{ $name }}: {{ int . }}
 {{- end }}

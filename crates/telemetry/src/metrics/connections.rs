@@ -10,10 +10,10 @@ use super::gauges::PolledGauge;
 
 /// The names of listening ports.
 const PORTS: LabelValues =
-    LabelValues::OneOf(&["grpc", "http", "admin", "auth", "resp", "ingress"]);
+    LabelValues::OneOf(&["grpc", "http", "admin", "auth", "resp", "spoe", "ingress"]);
 
 /// The names of listeners for proxies that do not speak gRPC.
-const INGRESSES: LabelValues = LabelValues::OneOf(&["auth", "resp"]);
+const INGRESSES: LabelValues = LabelValues::OneOf(&["auth", "resp", "spoe"]);
 
 /// The results of their checks.
 const CHECK_RESULTS: LabelValues =

@@ -1,0 +1,216 @@
+//! CPU time of a check by gRPC, forward auth, SPOE and the Redis protocol, in turn on one service;
+//! `make bench-ingresses` prints it.
+//!
+//! All are answered from one bucket, so only the protocols differ.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tollgate_test_support::grpc_client::{RateLimitServiceClient, channel, descriptor, request};
+use tollgate_test_support::tollgate_process::Tollgate;
+
+const ROUND: Duration = Duration::from_secs(2);
+const ROUNDS: usize = 9;
+
+/// The connections and the checks in flight on each.
+const LOADS: [(usize, usize); 2] = [(2, 100), (64, 1)];
+
+// window: a bench; what a limit of a window decides is not asserted.
+const RULES: &str = "
+domain: edge
+requests:
+  trusted_proxies: [127.0.0.1]
+  descriptors: [[{ key: client, remote_address: true }]]
+descriptors:
+  - key: client
+    rate_limit: { unit: second, requests_per_unit: 1000000000, algorithm: token_bucket }
+";
+
+/// A protocol: an encoded check, and how many answers are in a buffer, which loses them.
+struct Protocol {
+    name: &'static str,
+    check: Vec<u8>,
+    answers: fn(&mut Vec<u8>) -> u64,
+}
+
+fn protocols() -> [Protocol; 3] {
+    let auth = "GET /auth/edge HTTP/1.1\r\nhost: t\r\nx-forwarded-for: 192.0.2.7\r\nx-forwarded-method: GET\r\nx-forwarded-uri: /api/v1/items\r\nuser-agent: bench\r\n\r\n";
+    let resp =
+        "*5\r\n$8\r\nTG.CHECK\r\n$4\r\nedge\r\n$1\r\n1\r\n$6\r\nclient\r\n$9\r\n192.0.2.7\r\n";
+    let spoe =
+        b"\x00\x00\x00\x18\x03\x00\x00\x00\x01\x01\x01\x04edge\x01\x06client\x06\xc0\x00\x02\x07";
+    [
+        Protocol {
+            name: "forward auth",
+            check: auth.into(),
+            answers: |buffer| take(buffer, |rest| Some(find(rest, b"\r\n\r\n")? + 4)),
+        },
+        Protocol {
+            name: "Redis protocol",
+            check: resp.into(),
+            answers: |buffer| {
+                take(buffer, |rest| {
+                    let mut end = 0;
+                    for _ in 0..6 {
+                        end += find(rest.get(end..)?, b"\r\n")? + 2;
+                    }
+                    Some(end)
+                })
+            },
+        },
+        Protocol {
+            name: "SPOE",
+            check: spoe.to_vec(),
+            answers: |buffer| {
+                take(buffer, |rest| {
+                    let head = rest.first_chunk::<4>()?;
+                    let end = 4 + usize::try_from(u32::from_be_bytes(*head)).ok()?;
+                    (rest.len() >= end).then_some(end)
+                })
+            },
+        },
+    ]
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|part| part == wanted)
+}
+
+/// Takes whole answers; `end` finds the end of the first.
+fn take(buffer: &mut Vec<u8>, end: impl Fn(&[u8]) -> Option<usize>) -> u64 {
+    let (mut used, mut count) = (0, 0);
+    while let Some(bytes) = end(&buffer[used..]) {
+        used += bytes;
+        count += 1;
+    }
+    buffer.drain(..used);
+    count
+}
+
+/// Checks without pause on one connection; how many were answered.
+async fn by_bytes(
+    protocol: &Protocol,
+    at: SocketAddr,
+    in_flight: usize,
+    stop: Arc<AtomicBool>,
+) -> u64 {
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut buffer = Vec::new();
+    if protocol.name == "SPOE" {
+        let hello = b"\x00\x00\x00\x51\x01\x00\x00\x00\x01\x00\x00\x12supported-versions\x08\x032.0\x0emax-frame-size\x03\xfc\xf0\x06\x0ccapabilities\x08\x10pipelining,async";
+        stream.write_all(hello).await.unwrap();
+        while (protocol.answers)(&mut buffer) == 0 {
+            assert!(stream.read_buf(&mut buffer).await.unwrap() > 0);
+        }
+    }
+    let mut total = 0;
+    let batch = protocol.check.repeat(in_flight);
+    while !stop.load(Ordering::Relaxed) {
+        stream.write_all(&batch).await.unwrap();
+        let mut left = in_flight as u64;
+        while left > 0 {
+            assert!(stream.read_buf(&mut buffer).await.unwrap() > 0);
+            left -= (protocol.answers)(&mut buffer);
+        }
+        total += in_flight as u64;
+    }
+    total
+}
+
+/// The same by gRPC.
+async fn by_grpc(at: SocketAddr, in_flight: usize, stop: Arc<AtomicBool>) -> u64 {
+    let client = RateLimitServiceClient::new(channel(at).await);
+    let callers = (0..in_flight).map(|_| {
+        let (mut client, stop) = (client.clone(), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let mut total = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let asked = request("edge", vec![descriptor(&[("client", "192.0.2.7")])]);
+                client.should_rate_limit(asked).await.unwrap();
+                total += 1;
+            }
+            total
+        })
+    });
+    let mut total = 0;
+    for caller in callers.collect::<Vec<_>>() {
+        total += caller.await.unwrap();
+    }
+    total
+}
+
+/// CPU time of a check in one round, in microseconds; `protocol` is none for gRPC.
+#[allow(clippy::disallowed_methods, clippy::cast_precision_loss)] // the length of a round
+fn round(
+    service: &Tollgate,
+    at: SocketAddr,
+    protocol: Option<&'static Protocol>,
+    (connections, in_flight): (usize, usize),
+) -> f64 {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let before = service.cpu_seconds();
+    let checks: u64 = runtime.block_on(async {
+        let stop = Arc::new(AtomicBool::new(false));
+        // HTTP/1.1 has one request of a connection in flight.
+        let (connections, in_flight) = match protocol {
+            Some(protocol) if protocol.name == "forward auth" => (connections * in_flight, 1),
+            _ => (connections, in_flight),
+        };
+        let callers = (0..connections).map(|_| {
+            let stop = Arc::clone(&stop);
+            match protocol {
+                Some(protocol) => tokio::spawn(by_bytes(protocol, at, in_flight, stop)),
+                None => tokio::spawn(by_grpc(at, in_flight, stop)),
+            }
+        });
+        let callers: Vec<_> = callers.collect();
+        // sleep: a round has this length.
+        tokio::time::sleep(ROUND).await;
+        stop.store(true, Ordering::Relaxed);
+        let mut total = 0;
+        for caller in callers {
+            total += caller.await.unwrap();
+        }
+        total
+    });
+    (service.cpu_seconds() - before) * 1e6 / checks as f64
+}
+
+#[test]
+fn cpu_of_a_check_by_each_ingress() {
+    let flags = "--ingress-host 127.0.0.1 --auth-port 0 --resp-port 0 --spoe-port 0";
+    let service = Tollgate::start(RULES, &flags.split(' ').collect::<Vec<_>>());
+    let protocols: &'static _ = Box::leak(Box::new(protocols()));
+    let [auth, resp, spoe] = protocols;
+    let ways_in = [
+        ("gRPC", service.grpc, None),
+        (auth.name, service.ingress("auth"), Some(auth)),
+        (resp.name, service.ingress("resp"), Some(resp)),
+        (spoe.name, service.ingress("spoe"), Some(spoe)),
+    ];
+    for load in LOADS {
+        let mut figures = ways_in.map(|_| Vec::new());
+        for _ in 0..ROUNDS {
+            for (figures, (_, at, protocol)) in figures.iter_mut().zip(ways_in) {
+                figures.push(round(&service, at, protocol, load));
+            }
+        }
+        for (figures, (name, ..)) in figures.iter_mut().zip(ways_in) {
+            figures.sort_by(f64::total_cmp);
+            let [low, middle, high] = [0, ROUNDS / 2, ROUNDS - 1].map(|at| figures[at]);
+            let (connections, in_flight) = load;
+            println!(
+                "{connections} x {in_flight} {name}: {middle:.2} us of CPU a check ({low:.2} to {high:.2})"
+            );
+        }
+    }
+}
