@@ -18,7 +18,7 @@ export function tollgate(options: LimitOptions<Request>): RequestHandler {
     limiter.check(nodeRequestView(request, request.originalUrl), request).then((checked) => {
       if (checked !== undefined) {
         if (answer(response, httpAnswer(checked.decision, options))) return;
-        whenAnswered(response, checked.ended);
+        if (checked.ended !== undefined) whenAnswered(response, checked.ended);
       }
       next();
     }, next);

@@ -62,7 +62,7 @@ export function tollgateHook(
     const { headers, refusal } = httpAnswer(checked.decision, options);
     for (const [name, value] of headers) reply.header(name, value);
     if (refusal === undefined) {
-      whenAnswered(reply.raw, checked.ended);
+      if (checked.ended !== undefined) whenAnswered(reply.raw, checked.ended);
       return;
     }
     await reply.code(refusal.status).header("content-type", refusal.contentType).send(refusal.body);

@@ -41,7 +41,7 @@ export function tollgate(options: GrpcLimitOptions): ServerInterceptor {
   const limiter = new Limiter(options);
   return (method, call) => {
     let allowed: GrpcAnswer["metadata"] = [];
-    let ended: Checked["ended"] = () => undefined;
+    let ended: Checked["ended"];
     const check = async (metadata: Metadata): Promise<GrpcAnswer | undefined> => {
       const limited = { path: method.path, metadata, peer: call.getPeer() };
       const checked = await limiter.check(viewOf(limited), limited);
@@ -77,7 +77,7 @@ export function tollgate(options: GrpcLimitOptions): ServerInterceptor {
         next(metadata);
       })
       .withSendStatus((sent, next) => {
-        ended(sent.code !== status.OK);
+        ended?.(sent.code !== status.OK);
         next(sent);
       })
       .build();

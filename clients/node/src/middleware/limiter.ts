@@ -60,8 +60,11 @@ const KNOWN_ENTRY = {
 /** A request that was checked. */
 export interface Checked {
   readonly decision: Decision;
-  /** Takes the hits of a request that passed and has ended, if its outcome counts. Does not wait for the answer. */
-  readonly ended: (failed: boolean) => void;
+  /**
+   * Takes the hits of a request that passed and has ended, if its outcome counts. Does not wait for the answer.
+   * Absent if all requests count.
+   */
+  readonly ended?: (failed: boolean) => void;
 }
 
 /** Checks the requests of a framework. */
@@ -97,9 +100,10 @@ export class Limiter<R> {
     } catch {
       // It observes the request, and must not make it fail.
     }
+    if (count === "all") return { decision };
     const ended = (failed: boolean): void => {
       // Nothing is counted without the service.
-      if (count === "all" || decision.error !== undefined || failed !== (count === "failed")) return;
+      if (decision.error !== undefined || failed !== (count === "failed")) return;
       // It rejects if the client was closed meanwhile.
       client.check(descriptors, options).catch(() => undefined);
     };
