@@ -11,7 +11,7 @@
 //! What it deliberately does not do: hold the fields of limits (`grammar_limit`), read values
 //! (`fields`), or hold what two fields mean together (`descriptor`, `rate_limit`).
 
-use crate::file::grammar_field::{reference, tollgate};
+use crate::file::grammar_field::{one_of, reference, tollgate};
 use crate::file::grammar_limit::{CANDIDATE, LIMIT, REPLACED, RESERVE, SHADOW_MODE};
 use crate::file::{Field, Grammar, Kind, Mapping};
 use tollgate_limiter::OnUndecided;
@@ -22,16 +22,8 @@ pub(crate) static ROOT: Mapping = Mapping {
     place: "the root of the file",
     about: "The rules of one domain.",
     fields: &[
-        reference(
-            "domain",
-            Kind::Text,
-            "The domain that Envoy's rate limit filter sends; required.",
-        ),
-        reference(
-            "descriptors",
-            Kind::MappingList(&DESCRIPTOR),
-            "The descriptors of this domain.",
-        ),
+        reference("domain", Kind::Text, "The domain that Envoy's rate limit filter sends; required."),
+        reference("descriptors", Kind::MappingList(&DESCRIPTOR), "The descriptors of this domain."),
         ALL_OR_NOTHING,
         ON_STORE_FAILURE,
         tollgate(
@@ -48,106 +40,29 @@ pub(crate) static DESCRIPTOR: Mapping = Mapping {
     place: "a descriptor",
     about: "One entry of a descriptor: its key, its values, and the limits that apply if it is the last entry.",
     fields: &[
-        reference(
-            "key",
-            Kind::Text,
-            "The key of the entry; required. A * makes it a pattern.",
-        ),
-        reference(
-            "value",
-            Kind::Text,
-            "The exact value; a * makes it a pattern. Default: any other value.",
-        ),
-        tollgate(
-            "values",
-            Kind::TextList { or_one: false },
-            "Any of these values; each has its own bucket.",
-        ),
-        tollgate(
-            "cidr",
-            Kind::TextList { or_one: true },
-            "Addresses in any of these prefixes; the longest prefix wins.",
-        ),
-        tollgate(
-            "ipv6_prefix",
-            Kind::Integer(1..=128),
-            "The prefix length, in bits, within which IPv6 addresses share a bucket.",
-        ),
-        tollgate(
-            "regex",
-            Kind::Text,
-            "A regular expression that matches the whole value, as bytes.",
-        ),
-        reference(
-            "rate_limit",
-            Kind::Mapping(&LIMIT),
-            "The limit that applies.",
-        ),
-        tollgate(
-            "rate_limits",
-            Kind::MappingList(&LIMIT),
-            "Several limits; the tightest one sets the status.",
-        ),
-        tollgate(
-            "limits_from",
-            Kind::Text,
-            "A .csv or .jsonl file with a limit for each of many values; `rate_limit` is for the others.",
-        ),
+        reference("key", Kind::Text, "The key of the entry; required. A * makes it a pattern."),
+        reference("value", Kind::Text, "The exact value; a * makes it a pattern. Default: any other value."),
+        tollgate("values", Kind::TextList { or_one: false }, "Any of these values; each has its own bucket."),
+        tollgate("cidr", Kind::TextList { or_one: true }, "Addresses in any of these prefixes; the longest prefix wins."),
+        tollgate("ipv6_prefix", Kind::Integer(1..=128), "The prefix length, in bits, within which IPv6 addresses share a bucket."),
+        tollgate("regex", Kind::Text, "A regular expression that matches the whole value, as bytes."),
+        reference("rate_limit", Kind::Mapping(&LIMIT), "The limit that applies."),
+        tollgate("rate_limits", Kind::MappingList(&LIMIT), "Several limits; the tightest one sets the status."),
+        tollgate("limits_from", Kind::Text, "A .csv or .jsonl file with a limit for each of many values; `rate_limit` is for the others."),
         OVER_LIMIT_OF_LEVEL,
-        reference(
-            "descriptors",
-            Kind::MappingList(&DESCRIPTOR),
-            "The next entries of the descriptor.",
-        ),
+        reference("descriptors", Kind::MappingList(&DESCRIPTOR), "The next entries of the descriptor."),
         SHADOW_MODE,
-        reference(
-            "quota_mode",
-            Kind::Boolean,
-            "A quota: the request is refused only if all quotas are over their limits.",
-        ),
-        reference(
-            "detailed_metric",
-            Kind::Boolean,
-            "The labels of metrics hold every value as the request sent it.",
-        ),
-        reference(
-            "value_to_metric",
-            Kind::Boolean,
-            "This level's label of metrics holds the value as the request sent it.",
-        ),
-        reference(
-            "share_threshold",
-            Kind::Boolean,
-            "All values that match share one bucket.",
-        ),
-        reference(
-            "metadata",
-            Kind::AnyMapping,
-            "Returned as dynamic metadata if the descriptor passed.",
-        ),
+        reference("quota_mode", Kind::Boolean, "A quota: the request is refused only if all quotas are over their limits."),
+        reference("detailed_metric", Kind::Boolean, "The labels of metrics hold every value as the request sent it."),
+        reference("value_to_metric", Kind::Boolean, "This level's label of metrics holds the value as the request sent it."),
+        reference("share_threshold", Kind::Boolean, "All values that match share one bucket."),
+        reference("metadata", Kind::AnyMapping, "Returned as dynamic metadata if the descriptor passed."),
     ],
 };
 
-pub(super) const ALL_OR_NOTHING: Field = tollgate(
-    "all_or_nothing",
-    Kind::Boolean,
-    "A request takes hits from all its limits, or from none if one refuses. Default: --all-or-nothing.",
-);
-
-pub(super) const ON_STORE_FAILURE: Field = tollgate(
-    "on_store_failure",
-    Kind::Enum {
-        words: || OnUndecided::ALL.map(OnUndecided::name).to_vec(),
-        ignore_case: false,
-    },
-    "The response when the shared store makes no decision. Default: --on-store-failure.",
-);
-
-pub(super) const OVER_LIMIT_OF_LEVEL: Field = tollgate(
-    "over_limit",
-    Kind::Mapping(&OVER_LIMIT),
-    "The response sent to the client when a limit refuses.",
-);
+pub(super) const ALL_OR_NOTHING: Field = tollgate("all_or_nothing", Kind::Boolean, "A request takes hits from all its limits, or from none if one refuses. Default: --all-or-nothing.");
+pub(super) const ON_STORE_FAILURE: Field = tollgate("on_store_failure", one_of(|| OnUndecided::ALL.map(OnUndecided::name).to_vec()), "The response when the shared store makes no decision. Default: --on-store-failure.");
+pub(super) const OVER_LIMIT_OF_LEVEL: Field = tollgate("over_limit", Kind::Mapping(&OVER_LIMIT), "The response sent to the client when a limit refuses.");
 
 /// The response on a refusal.
 pub(crate) static OVER_LIMIT: Mapping = Mapping {

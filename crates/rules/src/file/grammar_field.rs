@@ -133,6 +133,14 @@ pub const fn tollgate(name: &'static str, kind: Kind, about: &'static str) -> Fi
     }
 }
 
+/// One of these words, in lower case.
+pub const fn one_of(words: fn() -> Vec<&'static str>) -> Kind {
+    Kind::Enum {
+        words,
+        ignore_case: false,
+    }
+}
+
 pub(super) const fn choice(
     name: &'static str,
     choice: AlgorithmOption,
@@ -212,14 +220,6 @@ impl Grammar {
 }
 
 // === impl Mapping ===
-
-impl Field {
-    /// The same field with this description, for the schema.
-    #[must_use]
-    pub const fn about(self, about: &'static str) -> Self {
-        Self { about, ..self }
-    }
-}
 
 impl Mapping {
     /// Its field of this name.

@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: hold the fields of the levels above a limit (`grammar`).
 
-use crate::file::grammar_field::{ANY_NUMBER, choice, reference, tollgate};
+use crate::file::grammar_field::{ANY_NUMBER, choice, one_of, reference, tollgate};
 use crate::file::{Field, Grammar, Kind, Mapping};
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
 use tollgate_limiter::{
@@ -18,29 +18,9 @@ pub(crate) static LIMIT: Mapping = Mapping {
     place: "`rate_limit`",
     about: "A limit: the number of requests, the window and the algorithm.",
     fields: &[
-        UNIT,
-        UNIT_MULTIPLIER,
-        REQUESTS_PER_UNIT,
-        UNLIMITED,
-        NAME,
-        REPLACES,
-        ALGORITHM,
-        BURST,
-        SEGMENTS,
-        REFILL,
-        CALENDAR,
-        TIME_ZONE,
-        WEEK_START,
-        COUNT_REFUSED,
-        CHARGED,
-        HOLDER_KEY,
-        SLOT_SECONDS,
-        RESERVE_OF_LIMIT,
-        LEASE,
-        COST,
-        BUDGET,
-        RLQS,
-        CANDIDATE_OF_LIMIT,
+        UNIT, UNIT_MULTIPLIER, REQUESTS_PER_UNIT, UNLIMITED, NAME, REPLACES, ALGORITHM, BURST,
+        SEGMENTS, REFILL, CALENDAR, TIME_ZONE, WEEK_START, COUNT_REFUSED, CHARGED, HOLDER_KEY,
+        SLOT_SECONDS, RESERVE_OF_LIMIT, LEASE, COST, BUDGET, RLQS, CANDIDATE_OF_LIMIT,
     ],
 };
 
@@ -50,21 +30,8 @@ pub(crate) static CANDIDATE: Mapping = Mapping {
     place: "`candidate`",
     about: "A limit that is decided for every request in a bucket of its own, counted, and never enforced.",
     fields: &[
-        UNIT,
-        UNIT_MULTIPLIER,
-        REQUESTS_PER_UNIT,
-        UNLIMITED,
-        ALGORITHM,
-        BURST,
-        SEGMENTS,
-        REFILL,
-        CALENDAR,
-        TIME_ZONE,
-        WEEK_START,
-        COUNT_REFUSED,
-        CHARGED,
-        HOLDER_KEY,
-        SLOT_SECONDS,
+        UNIT, UNIT_MULTIPLIER, REQUESTS_PER_UNIT, UNLIMITED, ALGORITHM, BURST, SEGMENTS, REFILL,
+        CALENDAR, TIME_ZONE, WEEK_START, COUNT_REFUSED, CHARGED, HOLDER_KEY, SLOT_SECONDS,
     ],
 };
 
@@ -74,179 +41,38 @@ pub(super) static LINE: Mapping = Mapping {
     place: "a line",
     about: "The limit of one value.",
     fields: &[
-        UNIT,
-        REQUESTS_PER_UNIT,
-        UNIT_MULTIPLIER,
-        ALGORITHM,
-        BURST,
-        SEGMENTS,
-        REFILL,
-        CALENDAR,
-        TIME_ZONE,
-        WEEK_START,
-        COUNT_REFUSED,
-        CHARGED,
-        SLOT_SECONDS,
-        UNLIMITED,
-        SHADOW_MODE,
+        UNIT, REQUESTS_PER_UNIT, UNIT_MULTIPLIER, ALGORITHM, BURST, SEGMENTS, REFILL, CALENDAR,
+        TIME_ZONE, WEEK_START, COUNT_REFUSED, CHARGED, SLOT_SECONDS, UNLIMITED, SHADOW_MODE,
     ],
 };
 
-const UNIT: Field = reference(
-    "unit",
-    Kind::Unit,
-    "The unit of the window. A month is 30 days and a year 365, except with `calendar`.",
-);
-
-const UNIT_MULTIPLIER: Field = tollgate(
-    "unit_multiplier",
-    Kind::Integer(1..=u32::MAX),
-    "The number of units in the window. Default: 1.",
-);
-
-pub(super) const REQUESTS_PER_UNIT: Field = reference(
-    "requests_per_unit",
-    Kind::Integer(ANY_NUMBER),
-    "The number of requests; 0 refuses all.",
-);
-
-const UNLIMITED: Field = reference(
-    "unlimited",
-    Kind::Boolean,
-    "Requests pass and are not counted. It excludes all other fields but `candidate`.",
-);
-
-pub(super) const NAME: Field = reference(
-    "name",
-    Kind::Text,
-    "The name of the limit: returned with the status, and used by `replaces`.",
-);
-
-const REPLACES: Field = reference(
-    "replaces",
-    Kind::MappingList(&REPLACED),
-    "The limits that are not counted if this one matches the same request.",
-);
-
-pub(super) const ALGORITHM: Field = tollgate(
-    "algorithm",
-    Kind::Enum {
-        words: algorithm_names,
-        ignore_case: false,
-    },
-    "The algorithm. Default: fixed_window.",
-);
-
-pub(super) const BURST: Field = choice(
-    "burst",
-    AlgorithmOption::Burst,
-    Kind::Integer(1..=u32::MAX),
-    "The number of requests that may pass at once.",
-);
-
-pub(super) const SEGMENTS: Field = choice(
-    "segments",
-    AlgorithmOption::Segments,
-    Kind::Integer(1..=SEGMENTS_MAX as u32),
-    "The number of segments of a sliding window.",
-);
-
-const REFILL: Field = choice(
-    "refill",
-    AlgorithmOption::Refill,
-    Kind::Enum {
-        words: || vec!["continuous", "interval"],
-        ignore_case: false,
-    },
-    "How the bucket refills: continuously, or at each edge of a window. Default: continuous.",
-);
-
-const CALENDAR: Field = choice(
-    "calendar",
-    AlgorithmOption::Calendar,
-    Kind::Boolean,
-    "Windows are calendar days, weeks, months or years.",
-);
-
-const TIME_ZONE: Field = choice(
-    "time_zone",
-    AlgorithmOption::Calendar,
-    Kind::Text,
-    "The IANA time zone of the calendar, such as Europe/Paris. Default: UTC.",
-);
-
-const WEEK_START: Field = choice(
-    "week_start",
-    AlgorithmOption::Calendar,
-    Kind::Enum {
-        words: || Weekday::ALL.map(Weekday::name).to_vec(),
-        ignore_case: true,
-    },
-    "The day on which weeks begin. Default: monday.",
-);
-
-pub(super) const COUNT_REFUSED: Field = choice(
-    "count_refused",
-    AlgorithmOption::CountRefused,
-    Kind::Enum {
-        words: || CountRefused::NAMES.to_vec(),
-        ignore_case: false,
-    },
-    "Which limits count refused hits: none, the one that refused, or all that were checked.",
-);
-
-pub(super) const CHARGED: Field = choice(
-    "charged",
-    AlgorithmOption::CountRefused,
-    Kind::Enum {
-        words: || CHARGED_NAMES.to_vec(),
-        ignore_case: false,
-    },
-    "When requests are charged: at_once, or afterwards, when the work is done. Then every hit is counted, however few are left. Default: at_once.",
-);
-
-const HOLDER_KEY: Field = choice(
-    "holder_key",
-    AlgorithmOption::Slots,
-    Kind::Text,
-    "The key of the entry that identifies the holder of a slot; with Envoy, x-request-id.",
-);
-
-const SLOT_SECONDS: Field = choice(
-    "slot_seconds",
-    AlgorithmOption::Slots,
-    Kind::Integer(1..=u32::MAX),
-    "How long a slot is held without a refund, in seconds.",
-);
-
-const RLQS: Field = tollgate(
-    "rlqs",
-    Kind::Boolean,
-    "The limit is apportioned over the proxies that report to the rate limit quota service. A check of it is an error.",
-);
-
-pub(super) const SHADOW_MODE: Field = reference(
-    "shadow_mode",
-    Kind::Boolean,
-    "Hits are counted and measured, and never refused.",
-);
-
-pub(super) const CANDIDATE_OF_LIMIT: Field = tollgate(
-    "candidate",
-    Kind::Mapping(&CANDIDATE),
-    "A limit that is decided beside this one and never enforced.",
-);
+const UNIT: Field = reference("unit", Kind::Unit, "The unit of the window. A month is 30 days and a year 365, except with `calendar`.");
+const UNIT_MULTIPLIER: Field = tollgate("unit_multiplier", Kind::Integer(1..=u32::MAX), "The number of units in the window. Default: 1.");
+pub(super) const REQUESTS_PER_UNIT: Field = reference("requests_per_unit", Kind::Integer(ANY_NUMBER), "The number of requests; 0 refuses all.");
+const UNLIMITED: Field = reference("unlimited", Kind::Boolean, "Requests pass and are not counted. It excludes all other fields but `candidate`.");
+pub(super) const NAME: Field = reference("name", Kind::Text, "The name of the limit: returned with the status, and used by `replaces`.");
+const REPLACES: Field = reference("replaces", Kind::MappingList(&REPLACED), "The limits that are not counted if this one matches the same request.");
+pub(super) const ALGORITHM: Field = tollgate("algorithm", one_of(algorithm_names), "The algorithm. Default: fixed_window.");
+pub(super) const BURST: Field = choice("burst", AlgorithmOption::Burst, Kind::Integer(1..=u32::MAX), "The number of requests that may pass at once.");
+pub(super) const SEGMENTS: Field = choice("segments", AlgorithmOption::Segments, Kind::Integer(1..=SEGMENTS_MAX as u32), "The number of segments of a sliding window.");
+const REFILL: Field = choice("refill", AlgorithmOption::Refill, one_of(|| vec!["continuous", "interval"]), "How the bucket refills: continuously, or at each edge of a window. Default: continuous.");
+const CALENDAR: Field = choice("calendar", AlgorithmOption::Calendar, Kind::Boolean, "Windows are calendar days, weeks, months or years.");
+const TIME_ZONE: Field = choice("time_zone", AlgorithmOption::Calendar, Kind::Text, "The IANA time zone of the calendar, such as Europe/Paris. Default: UTC.");
+const WEEK_START: Field = choice("week_start", AlgorithmOption::Calendar, Kind::Enum { words: || Weekday::ALL.map(Weekday::name).to_vec(), ignore_case: true }, "The day on which weeks begin. Default: monday.");
+pub(super) const COUNT_REFUSED: Field = choice("count_refused", AlgorithmOption::CountRefused, one_of(|| CountRefused::NAMES.to_vec()), "Which limits count refused hits: none, the one that refused, or all that were checked.");
+pub(super) const CHARGED: Field = choice("charged", AlgorithmOption::CountRefused, one_of(|| CHARGED_NAMES.to_vec()), "When requests are charged: at_once, or afterwards, when the work is done. Then every hit is counted, however few are left. Default: at_once.");
+const HOLDER_KEY: Field = choice("holder_key", AlgorithmOption::Slots, Kind::Text, "The key of the entry that identifies the holder of a slot; with Envoy, x-request-id.");
+const SLOT_SECONDS: Field = choice("slot_seconds", AlgorithmOption::Slots, Kind::Integer(1..=u32::MAX), "How long a slot is held without a refund, in seconds.");
+const RLQS: Field = tollgate("rlqs", Kind::Boolean, "The limit is apportioned over the proxies that report to the rate limit quota service. A check of it is an error.");
+pub(super) const SHADOW_MODE: Field = reference("shadow_mode", Kind::Boolean, "Hits are counted and measured, and never refused.");
+pub(super) const CANDIDATE_OF_LIMIT: Field = tollgate("candidate", Kind::Mapping(&CANDIDATE), "A limit that is decided beside this one and never enforced.");
 
 /// A reference to a rule that is replaced.
 pub(crate) static REPLACED: Mapping = Mapping {
     name: "replaced",
     place: "an entry of `replaces`",
     about: "A limit that is not counted where this one applies.",
-    fields: &[reference(
-        "name",
-        Kind::Text,
-        "The name of that limit; required.",
-    )],
+    fields: &[reference("name", Kind::Text, "The name of that limit; required.")],
 };
 
 /// The grammar of files of limits.
@@ -275,29 +101,10 @@ pub(crate) fn algorithm_names() -> Vec<&'static str> {
 /// The values of `charged`.
 pub(super) const CHARGED_NAMES: [&str; 2] = ["at_once", "afterwards"];
 
-pub(super) const COST: Field = tollgate(
-    "cost",
-    Kind::Decimal,
-    "The price of a hit, with at most six decimals. What a request costs is rounded up. Default: 1.",
-);
-
-pub(super) const BUDGET: Field = tollgate(
-    "budget",
-    Kind::Text,
-    "The name of a bucket that limits share whose descriptors differ only in their last entry.",
-);
-
-pub(super) const RESERVE_OF_LIMIT: Field = tollgate(
-    "reserve",
-    Kind::Mapping(&RESERVE),
-    "Requests take an estimate before, and settle the true amount after.",
-);
-
-pub(super) const LEASE: Field = tollgate(
-    "lease",
-    Kind::Boolean,
-    "Whether callers may lease hits of the limit. Default: true.",
-);
+pub(super) const COST: Field = tollgate("cost", Kind::Decimal, "The price of a hit, with at most six decimals. What a request costs is rounded up. Default: 1.");
+pub(super) const BUDGET: Field = tollgate("budget", Kind::Text, "The name of a bucket that limits share whose descriptors differ only in their last entry.");
+pub(super) const RESERVE_OF_LIMIT: Field = tollgate("reserve", Kind::Mapping(&RESERVE), "Requests take an estimate before, and settle the true amount after.");
+pub(super) const LEASE: Field = tollgate("lease", Kind::Boolean, "Whether callers may lease hits of the limit. Default: true.");
 
 /// The reservations of a limit.
 pub(crate) static RESERVE: Mapping = Mapping {
@@ -305,46 +112,12 @@ pub(crate) static RESERVE: Mapping = Mapping {
     place: "`reserve`",
     about: "Reservations: an amount is taken under an id, and settled by the true amount.",
     fields: &[
-        tollgate(
-            "key",
-            Kind::Text,
-            "The key of the last entry of a descriptor, whose value is the id. Default: only the API reserves.",
-        ),
-        tollgate(
-            "amount",
-            Kind::Amount,
-            "How much to reserve, in units of the limit: a number, or p50 to p99 of what commits said.",
-        ),
-        tollgate(
-            "floor",
-            Kind::Integer(1..=u32::MAX),
-            "The least that is reserved by a learnt amount, and the amount at first. Default: 1.",
-        ),
-        tollgate(
-            "ceiling",
-            Kind::Integer(1..=u32::MAX),
-            "The most that is reserved by a learnt amount. Default: what the limit can hold.",
-        ),
-        tollgate(
-            "per",
-            Kind::Enum {
-                words: || EstimateScope::ALL.map(EstimateScope::name).to_vec(),
-                ignore_case: false,
-            },
-            "Whose commits an amount is learnt from: the rule's or each key's. Default: rule.",
-        ),
-        tollgate(
-            "expires",
-            Kind::Duration,
-            "How long a reservation is open unless it is settled, from 1s to 24h. Default: 60s.",
-        ),
-        tollgate(
-            "on_expiry",
-            Kind::Enum {
-                words: || OnExpiry::ALL.map(OnExpiry::name).to_vec(),
-                ignore_case: false,
-            },
-            "What happens to the hits of a reservation that expires: charge or release. Default: charge.",
-        ),
+        tollgate("key", Kind::Text, "The key of the last entry of a descriptor, whose value is the id. Default: only the API reserves."),
+        tollgate("amount", Kind::Amount, "How much to reserve, in units of the limit: a number, or p50 to p99 of what commits said."),
+        tollgate("floor", Kind::Integer(1..=u32::MAX), "The least that is reserved by a learnt amount, and the amount at first. Default: 1."),
+        tollgate("ceiling", Kind::Integer(1..=u32::MAX), "The most that is reserved by a learnt amount. Default: what the limit can hold."),
+        tollgate("per", one_of(|| EstimateScope::ALL.map(EstimateScope::name).to_vec()), "Whose commits an amount is learnt from: the rule's or each key's. Default: rule."),
+        tollgate("expires", Kind::Duration, "How long a reservation is open unless it is settled, from 1s to 24h. Default: 60s."),
+        tollgate("on_expiry", one_of(|| OnExpiry::ALL.map(OnExpiry::name).to_vec()), "What happens to the hits of a reservation that expires: charge or release. Default: charge."),
     ],
 };

@@ -43,9 +43,12 @@ mod document;
 mod field_path;
 mod fields;
 mod foreign_format;
+#[rustfmt::skip] // A field has a line.
 mod grammar;
 mod grammar_field;
+#[rustfmt::skip]
 mod grammar_limit;
+#[rustfmt::skip]
 mod grammar_overlay;
 mod limit_files;
 mod limits_from;
@@ -71,7 +74,9 @@ use crate::yaml::{self, Node};
 pub use self::corrections::nearest;
 pub use self::field_path::{FieldPath, FieldPlace};
 pub use self::fields::{Fields, Item, Pair};
-pub use self::grammar_field::{ANY_NUMBER, Field, Grammar, Kind, Mapping, RATE_MAX, tollgate};
+pub use self::grammar_field::{
+    ANY_NUMBER, Field, Grammar, Kind, Mapping, RATE_MAX, one_of, tollgate,
+};
 pub use self::reader::{Reader, unfolding_budget};
 pub use self::schema::{object_of, reference};
 pub use crate::yaml::kind;

@@ -6,7 +6,8 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `grammar` | the table of mappings and fields; reader and JSON Schema use it |
+//! | `grammar` | the table of mappings and fields |
+//! | `schema` | the JSON Schema of that table |
 //! | `test_file` | what a file says |
 //! | `load`, `steps`, `quota_steps`, `expectations`, `requests` | a file as tests |
 //! | `values` | times, durations and rates as a file has them |
@@ -19,22 +20,24 @@
 mod coverage;
 mod differences;
 mod expectations;
+#[rustfmt::skip] // A field has a line.
 mod grammar;
 mod load;
 mod quota_steps;
 mod requests;
 mod runner;
+mod schema;
 mod steps;
 mod test_file;
 mod values;
 
 pub use self::coverage::{Coverage, UnreachedRule};
 pub use self::differences::Difference;
-pub use self::grammar::schema;
 pub use self::load::{LoadFailure, load};
 pub use self::runner::{
     Explained, Failure, PlayedProxies, PlayedProxy, TestResult, run, run_on, simulation,
 };
+pub use self::schema::schema;
 pub use self::test_file::{KnownSettings, RuleFiles, ServiceSettings, Test, TestFile, WatchedPath};
 
 #[cfg(test)]

@@ -10,26 +10,10 @@ pub(super) static ROOT: Mapping = Mapping {
     about: "How requests are in a log.",
     fields: &[
         tollgate("time", Kind::Mapping(&TIME), "When a request was decided."),
-        tollgate(
-            "domain",
-            Kind::TextOrMapping(&FIELD),
-            "The domain of requests: a text, or `{field: NAME}`.",
-        ),
-        tollgate(
-            "descriptors",
-            Kind::MappingList(&DESCRIPTOR),
-            "The descriptors of a request, in their order.",
-        ),
-        tollgate(
-            "hits",
-            Kind::TextOrMapping(&FIELD),
-            "The hits of a request: a number, or `{field: NAME}`; default: 1.",
-        ),
-        tollgate(
-            "verdict",
-            Kind::Mapping(&VERDICT),
-            "What the answer was. Without it, replayed verdicts are compared with none.",
-        ),
+        tollgate("domain", Kind::TextOrMapping(&FIELD), "The domain of requests: a text, or `{field: NAME}`."),
+        tollgate("descriptors", Kind::MappingList(&DESCRIPTOR), "The descriptors of a request, in their order."),
+        tollgate("hits", Kind::TextOrMapping(&FIELD), "The hits of a request: a number, or `{field: NAME}`; default: 1."),
+        tollgate("verdict", Kind::Mapping(&VERDICT), "What the answer was. Without it, replayed verdicts are compared with none."),
     ],
 };
 
@@ -48,12 +32,7 @@ pub(super) static TIME: Mapping = Mapping {
     about: "When a request was decided.",
     fields: &[
         FIELD_NAME,
-        tollgate(
-            "format",
-            Kind::Text,
-            "`rfc3339` (default), `unix_seconds`, `unix_milliseconds`, `unix_microseconds`, \
-             `unix_nanoseconds`, or a format of strptime such as `%d/%b/%Y:%H:%M:%S %z`.",
-        ),
+        tollgate("format", Kind::Text, "`rfc3339` (default), `unix_seconds`, `unix_milliseconds`, `unix_microseconds`, `unix_nanoseconds`, or a format of strptime such as `%d/%b/%Y:%H:%M:%S %z`."),
     ],
 };
 
@@ -62,11 +41,7 @@ pub(super) static DESCRIPTOR: Mapping = Mapping {
     name: "mapped_descriptor",
     place: "an entry of `descriptors`",
     about: "A descriptor. A request that lacks a value of one of its entries does not have it.",
-    fields: &[tollgate(
-        "entries",
-        Kind::MappingList(&ENTRY),
-        "Its entries, in their order.",
-    )],
+    fields: &[tollgate("entries", Kind::MappingList(&ENTRY), "Its entries, in their order.")],
 };
 
 /// An entry of a descriptor.
@@ -88,20 +63,11 @@ pub(super) static VERDICT: Mapping = Mapping {
     about: "What the answer was.",
     fields: &[
         FIELD_NAME,
-        tollgate(
-            "over_limit",
-            Kind::TextList { or_one: true },
-            "Values of a refused request, such as `RL` or 429. Of flags that are joined by commas, \
-             one is enough.",
-        ),
+        tollgate("over_limit", Kind::TextList { or_one: true }, "Values of a refused request, such as `RL` or 429. Of flags that are joined by commas, one is enough."),
     ],
 };
 
-const FIELD_NAME: Field = tollgate(
-    "field",
-    Kind::Text,
-    "The name of a field: a column, a name in the JSON object, or a path of names with dots.",
-);
+const FIELD_NAME: Field = tollgate("field", Kind::Text, "The name of a field: a column, a name in the JSON object, or a path of names with dots.");
 
 /// The grammar of mapping files.
 pub(super) static MAPPINGS: Grammar = Grammar {

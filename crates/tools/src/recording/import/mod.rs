@@ -19,6 +19,7 @@
 //!
 //! What it deliberately does not do: decompress other formats. It names them.
 
+#[rustfmt::skip] // A field has a line.
 mod grammar;
 mod imported;
 mod mapping;
