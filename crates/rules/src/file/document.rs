@@ -117,8 +117,7 @@ pub(super) fn on_store_failure(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
 ) -> Option<OnUndecided> {
-    let names = OnUndecided::ALL.map(OnUndecided::name);
-    reader.word(fields, "on_store_failure", &names, |name| name.parse().ok())
+    reader.word(fields, "on_store_failure", |name| name.parse().ok())
 }
 
 /// Reports a setting that an earlier file has set to another value. Records where it was first set.

@@ -15,7 +15,7 @@ use crate::excerpt::excerpt;
 use crate::file::corrections::{did_you_mean, in_brackets, meant_boolean, meant_integer};
 use crate::file::diagnostic::Phase;
 use crate::file::misplaced::keys_and_values;
-use crate::file::{Code, Diagnostic, FieldPath, FieldPlace, Mapping, Reader, Span};
+use crate::file::{Code, Diagnostic, FieldPath, FieldPlace, Kind, Mapping, Reader, Span};
 use crate::yaml::{Content, Node, kind};
 
 /// The fields of one mapping, by name.
@@ -24,6 +24,8 @@ pub struct Fields<'n> {
     pub span: Span,
     /// Its path.
     pub path: FieldPath,
+    /// What it may have.
+    mapping: &'static Mapping,
     all: Vec<Field<'n>>,
     /// Fields that are probably meant by unknown keys: their absence is no error of its own.
     misspelt: Vec<&'static str>,
@@ -133,8 +135,17 @@ impl<'n> Fields<'n> {
         Fields {
             span: Span::default(),
             path: self.path.clone(),
+            mapping: self.mapping,
             all,
             misspelt: self.misspelt.clone(),
+        }
+    }
+
+    /// The words of which a field has one.
+    pub fn words(&self, name: &str) -> Vec<&'static str> {
+        match self.mapping.field(name).map(|field| &field.kind) {
+            Some(Kind::Enum { words, .. }) => words(),
+            _ => Vec::new(),
         }
     }
 
@@ -156,16 +167,33 @@ impl Item<'_> {
 // === impl Reader ===
 
 impl Reader<'_> {
-    /// Reads a mapping whose fields are those of `here`. None when the node is no mapping.
+    /// Reads a mapping whose fields are those of `here`, and reports those that are missing, except
+    /// in rules, whose readers have the reference's words. None when the node is no mapping.
     pub fn fields<'n>(
         &mut self,
         node: &'n Node,
         path: FieldPath,
-        here: &Mapping,
+        here: &'static Mapping,
+    ) -> Option<Fields<'n>> {
+        let fields = self.written_fields(node, path, here)?;
+        if !self.grammar.is_reference {
+            for (name, help) in here.required() {
+                self.require(&fields, name, help);
+            }
+        }
+        Some(fields)
+    }
+
+    fn written_fields<'n>(
+        &mut self,
+        node: &'n Node,
+        path: FieldPath,
+        here: &'static Mapping,
     ) -> Option<Fields<'n>> {
         let mut fields = Fields {
             span: node.span,
             path,
+            mapping: here,
             all: Vec::new(),
             misspelt: Vec::new(),
         };
@@ -222,10 +250,10 @@ impl Reader<'_> {
     }
 
     /// Merges the fields of another mapping that this one does not have.
-    fn merge<'n>(&mut self, node: &'n Node, here: &Mapping, fields: &mut Fields<'n>) {
+    fn merge<'n>(&mut self, node: &'n Node, here: &'static Mapping, fields: &mut Fields<'n>) {
         match &node.content {
             Content::Mapping(_) => {
-                let merged = self.fields(node, fields.path.clone(), here);
+                let merged = self.written_fields(node, fields.path.clone(), here);
                 for field in merged.into_iter().flat_map(|merged| merged.all) {
                     if fields.field(field.name).is_none() {
                         let first = None;
@@ -308,7 +336,7 @@ impl Reader<'_> {
         &mut self,
         fields: &Fields<'n>,
         name: &'static str,
-        mapping: &Mapping,
+        mapping: &'static Mapping,
     ) -> Option<Fields<'n>> {
         let node = fields.given(name)?;
         self.fields(node, fields.path.field(name), mapping)
@@ -459,13 +487,12 @@ impl Reader<'_> {
         &mut self,
         fields: &Fields<'_>,
         name: &'static str,
-        known: &[&str],
         meaning: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
         let word = self.text(fields, name);
         let meaning = meaning(word);
         if meaning.is_none() && !word.is_empty() {
-            self.unknown_word(fields, name, word, known);
+            self.unknown_word(fields, name, word, &fields.words(name));
         }
         meaning
     }

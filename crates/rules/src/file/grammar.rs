@@ -22,7 +22,7 @@ pub(crate) static ROOT: Mapping = Mapping {
     place: "the root of the file",
     about: "The rules of one domain.",
     fields: &[
-        reference("domain", Kind::Text, "The domain that Envoy's rate limit filter sends; required."),
+        reference("domain", Kind::Text, "The domain that Envoy's rate limit filter sends; required.").required(""),
         reference("descriptors", Kind::MappingList(&DESCRIPTOR), "The descriptors of this domain."),
         ALL_OR_NOTHING,
         ON_STORE_FAILURE,
@@ -40,7 +40,7 @@ pub(crate) static DESCRIPTOR: Mapping = Mapping {
     place: "a descriptor",
     about: "One entry of a descriptor: its key, its values, and the limits that apply if it is the last entry.",
     fields: &[
-        reference("key", Kind::Text, "The key of the entry; required. A * makes it a pattern."),
+        reference("key", Kind::Text, "The key of the entry; required. A * makes it a pattern.").required(""),
         reference("value", Kind::Text, "The exact value; a * makes it a pattern. Default: any other value."),
         tollgate("values", Kind::TextList { or_one: false }, "Any of these values; each has its own bucket."),
         tollgate("cidr", Kind::TextList { or_one: true }, "Addresses in any of these prefixes; the longest prefix wins."),
@@ -105,7 +105,7 @@ pub(crate) static REQUEST_ENTRY: Mapping = Mapping {
     place: "an entry of `requests`",
     about: "One entry of a descriptor: its key, and exactly one source of its value.",
     fields: &[
-        tollgate("key", Kind::Text, "The key of the entry; required."),
+        tollgate("key", Kind::Text, "The key of the entry; required.").required(""),
         tollgate("value", Kind::Text, "A fixed value."),
         tollgate(
             "header",

@@ -46,6 +46,8 @@ pub struct Field {
     pub origin: Origin,
     /// The type of its value.
     pub kind: Kind,
+    /// What to do where it is missing; none if it may be. Empty in rules (`Reader::fields`).
+    pub required: Option<&'static str>,
     /// The choice of an algorithm that this field makes. A limit may have the field only if its
     /// algorithm has the choice.
     pub choice: Option<AlgorithmOption>,
@@ -128,6 +130,7 @@ pub const fn tollgate(name: &'static str, kind: Kind, about: &'static str) -> Fi
         name,
         origin: Origin::Tollgate,
         kind,
+        required: None,
         choice: None,
         about,
     }
@@ -219,9 +222,26 @@ impl Grammar {
     }
 }
 
+// === impl Field ===
+
+impl Field {
+    /// The same field, which must not be missing, with what to do where it is.
+    #[must_use]
+    pub const fn required(self, help: &'static str) -> Self {
+        let required = Some(help);
+        Self { required, ..self }
+    }
+}
+
 // === impl Mapping ===
 
 impl Mapping {
+    /// Its fields that must not be missing, with what to do where one is.
+    pub(crate) fn required(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let fields = self.fields.iter();
+        fields.filter_map(|field| Some((field.name, field.required?)))
+    }
+
     /// Its field of this name.
     pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)

@@ -60,7 +60,7 @@ const CALENDAR: Field = choice("calendar", AlgorithmOption::Calendar, Kind::Bool
 const TIME_ZONE: Field = choice("time_zone", AlgorithmOption::Calendar, Kind::Text, "The IANA time zone of the calendar, such as Europe/Paris. Default: UTC.");
 const WEEK_START: Field = choice("week_start", AlgorithmOption::Calendar, Kind::Enum { words: || Weekday::ALL.map(Weekday::name).to_vec(), ignore_case: true }, "The day on which weeks begin. Default: monday.");
 pub(super) const COUNT_REFUSED: Field = choice("count_refused", AlgorithmOption::CountRefused, one_of(|| CountRefused::NAMES.to_vec()), "Which limits count refused hits: none, the one that refused, or all that were checked.");
-pub(super) const CHARGED: Field = choice("charged", AlgorithmOption::CountRefused, one_of(|| CHARGED_NAMES.to_vec()), "When requests are charged: at_once, or afterwards, when the work is done. Then every hit is counted, however few are left. Default: at_once.");
+pub(super) const CHARGED: Field = choice("charged", AlgorithmOption::CountRefused, one_of(|| vec!["at_once", "afterwards"]), "When requests are charged: at_once, or afterwards, when the work is done. Then every hit is counted, however few are left. Default: at_once.");
 const HOLDER_KEY: Field = choice("holder_key", AlgorithmOption::Slots, Kind::Text, "The key of the entry that identifies the holder of a slot; with Envoy, x-request-id.");
 const SLOT_SECONDS: Field = choice("slot_seconds", AlgorithmOption::Slots, Kind::Integer(1..=u32::MAX), "How long a slot is held without a refund, in seconds.");
 const RLQS: Field = tollgate("rlqs", Kind::Boolean, "The limit is apportioned over the proxies that report to the rate limit quota service. A check of it is an error.");
@@ -72,7 +72,7 @@ pub(crate) static REPLACED: Mapping = Mapping {
     name: "replaced",
     place: "an entry of `replaces`",
     about: "A limit that is not counted where this one applies.",
-    fields: &[reference("name", Kind::Text, "The name of that limit; required.")],
+    fields: &[reference("name", Kind::Text, "The name of that limit; required.").required("")],
 };
 
 /// The grammar of files of limits.
@@ -90,16 +90,13 @@ pub(crate) fn choices() -> impl Iterator<Item = (&'static str, AlgorithmOption)>
 }
 
 /// The names and aliases of all algorithms.
-pub(crate) fn algorithm_names() -> Vec<&'static str> {
+fn algorithm_names() -> Vec<&'static str> {
     let spelled = ALGORITHMS.iter().flat_map(|algorithm| {
         let aliases = algorithm.aliases().iter().copied();
         [algorithm.name()].into_iter().chain(aliases)
     });
     spelled.collect()
 }
-
-/// The values of `charged`.
-pub(super) const CHARGED_NAMES: [&str; 2] = ["at_once", "afterwards"];
 
 pub(super) const COST: Field = tollgate("cost", Kind::Decimal, "The price of a hit, with at most six decimals. What a request costs is rounded up. Default: 1.");
 pub(super) const BUDGET: Field = tollgate("budget", Kind::Text, "The name of a bucket that limits share whose descriptors differ only in their last entry.");

@@ -13,7 +13,7 @@ pub(crate) static ROOT: Mapping = Mapping {
     name: "overlay",
     place: "the root of an overlay",
     about: "Additions to rules of another owner.",
-    fields: &[tollgate("overlay", Kind::MappingList(&ENTRY), "The entries; the first one that matches a limit applies.")],
+    fields: &[tollgate("overlay", Kind::MappingList(&ENTRY), "The entries; the first one that matches a limit applies.").required("")],
 };
 
 /// One entry.
@@ -22,7 +22,7 @@ pub(crate) static ENTRY: Mapping = Mapping {
     place: "an entry of an overlay",
     about: "What is matched, and what is set there. An entry that sets nothing leaves its limits as they are.",
     fields: &[
-        tollgate("domain", Kind::Text, "The domain of the rules; required. A * makes it a pattern."),
+        tollgate("domain", Kind::Text, "The domain of the rules; required. A * makes it a pattern.").required(""),
         tollgate("path", Kind::MappingList(&LEVEL), "The levels that lead to the limit, outermost first. Default: every limit of the domain."),
         REQUESTS_PER_UNIT,
         ALGORITHM,
@@ -48,7 +48,7 @@ pub(crate) static LEVEL: Mapping = Mapping {
     place: "an entry of `path`",
     about: "A level of the rules: its key, and its value.",
     fields: &[
-        tollgate("key", Kind::Text, "The key as the rules write it; required. A * makes it a pattern."),
+        tollgate("key", Kind::Text, "The key as the rules write it; required. A * makes it a pattern.").required(""),
         tollgate("value", Kind::Text, "The value as the rules write it; a * makes it a pattern. Default: whatever is there."),
     ],
 };

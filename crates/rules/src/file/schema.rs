@@ -63,8 +63,9 @@ pub fn reference(mapping: &Mapping) -> String {
     format!("#/$defs/{}", mapping.name)
 }
 
-/// The schema of one mapping, with these required fields and these constraints.
-pub fn object_of(mapping: &Mapping, required: &Value, together: &Value) -> Value {
+/// The schema of one mapping, with these constraints.
+pub fn object_of(mapping: &Mapping, together: &Value) -> Value {
+    let required: Vec<_> = mapping.required().map(|(name, _)| name).collect();
     let properties: Map<String, Value> = mapping
         .fields
         .iter()
@@ -81,20 +82,13 @@ pub fn object_of(mapping: &Mapping, required: &Value, together: &Value) -> Value
 }
 
 fn object(mapping: &Mapping) -> Value {
-    let required = match mapping.name {
-        "rules" | "entry" => json!(["domain"]),
-        "descriptor" | "level" | "request_entry" => json!(["key"]),
-        "overlay" => json!(["overlay"]),
-        "replaced" => json!(["name"]),
-        _ => json!([]),
-    };
     let together = match mapping.name {
         "limit" | "candidate" => limit_constraints(),
         "reserve" => reserve_constraints(),
         "descriptor" => exclusive_fields(),
         _ => json!([true]),
     };
-    object_of(mapping, &required, &together)
+    object_of(mapping, &together)
 }
 
 /// The schema of a field's value. `null` is the same as an absent field, except where it would

@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::rule_tests::grammar::{
-    EXPECT, EXPECTED_DESCRIPTOR, OF_QUOTAS, RESERVATION_RESULTS, VERDICTS,
-};
+use crate::rule_tests::grammar::{EXPECT, EXPECTED_DESCRIPTOR, OF_QUOTAS};
 use crate::rule_tests::load::{Loader, with_place};
 use crate::rule_tests::test_file::{Expectation, Expected};
 use crate::rule_tests::values::wait;
-use tollgate_engine::pipeline::NoLimit;
 use tollgate_rules::file::{FieldPlace, Fields};
 use tollgate_rules::yaml::Node;
 
@@ -41,9 +38,8 @@ impl Loader<'_> {
             "retry_after",
             self.parsed(at, "retry_after", wait),
         ));
-        answer.extend(self.expected_word(at, "no_limit", &NoLimit::ALL.map(NoLimit::word)));
-        let words = RESERVATION_RESULTS.map(|(word, _)| word);
-        answer.extend(self.expected_word(at, "reservation", &words));
+        answer.extend(self.expected_word(at, "no_limit"));
+        answer.extend(self.expected_word(at, "reservation"));
         answer.extend(expect(at, "reserved", self.reader.integer(at, "reserved")));
         answer.extend(expect(
             at,
@@ -73,7 +69,7 @@ impl Loader<'_> {
 
     /// Reads what an answer, or a part of it about one descriptor, is to be.
     fn status(&mut self, at: &Fields<'_>) -> Vec<Expectation> {
-        let verdict = self.expected_word(at, "verdict", &VERDICTS);
+        let verdict = self.expected_word(at, "verdict");
         let remaining = expect(at, "remaining", self.reader.integer(at, "remaining"));
         let rule = Some(self.reader.text(at, "rule")).filter(|rule| !rule.is_empty());
         let rule = expect(at, "rule", rule);
@@ -82,14 +78,10 @@ impl Loader<'_> {
         all.into_iter().flatten().collect()
     }
 
-    fn expected_word(
-        &mut self,
-        at: &Fields<'_>,
-        field: &'static str,
-        known: &[&'static str],
-    ) -> Option<Expectation> {
-        let find = |word: &str| known.iter().find(|known| **known == word);
-        expect(at, field, self.reader.word(at, field, known, find))
+    fn expected_word(&mut self, at: &Fields<'_>, field: &'static str) -> Option<Expectation> {
+        let known = at.words(field);
+        let find = |word: &str| known.into_iter().find(|known| *known == word);
+        expect(at, field, self.reader.word(at, field, find))
     }
 
     /// Reads headers by their names. The case of a name does not matter.

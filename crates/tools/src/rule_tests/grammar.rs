@@ -23,10 +23,10 @@ pub(super) static ROOT: Mapping = Mapping {
     place: "the root of a file of tests",
     about: "Tests of rules.",
     fields: &[
-        tollgate("rules", Kind::TextList { or_one: true }, "The rules file, or directory of rules files, beside this file; or a list of them. Required."),
+        tollgate("rules", Kind::TextList { or_one: true }, "The rules file, or directory of rules files, beside this file; or a list of them. Required.").required("name the rules file: `rules: rules.yaml`"),
         tollgate("overlay", Kind::Text, "The overlay that is added to the rules, and to those of each `reload`: a file beside this one."),
         tollgate("settings", Kind::Headers, "Settings of `tollgate serve` by the names of their flags, such as `all_or_nothing: true`."),
-        tollgate("tests", Kind::MappingList(&TEST), "The tests; required. Each begins without buckets."),
+        tollgate("tests", Kind::MappingList(&TEST), "The tests; required. Each begins without buckets.").required("add `tests:`, a list of `- name: TEXT` with `start` and `steps`"),
     ],
 };
 
@@ -36,9 +36,9 @@ pub(super) static TEST: Mapping = Mapping {
     place: "a test",
     about: "Requests at chosen times, and the answers that they are to get.",
     fields: &[
-        tollgate("name", Kind::Text, "The name of the test; required, and unique in its file."),
-        tollgate("start", Kind::Time, "The time at which the test starts: RFC 3339, with an optional [Zone]; required."),
-        tollgate("steps", Kind::MappingList(&STEP), "What happens, in order; required."),
+        tollgate("name", Kind::Text, "The name of the test; required, and unique in its file.").required("add `name: TEXT`"),
+        tollgate("start", Kind::Time, "The time at which the test starts: RFC 3339, with an optional [Zone]; required.").required("add a time: `start: 2026-01-01T00:00:00Z`"),
+        tollgate("steps", Kind::MappingList(&STEP), "What happens, in order; required.").required("add `steps:`, a list of `- ask: …`"),
     ],
 };
 
@@ -108,8 +108,8 @@ pub(super) static ASK: Mapping = Mapping {
     place: "`ask`",
     about: "A request in its long form. `{n}` in a value is the number of the request, from 1 to `times`.",
     fields: &[
-        tollgate("domain", Kind::Text, "The domain; required."),
-        tollgate("descriptors", Kind::MappingList(&DESCRIPTOR), "The descriptors; required."),
+        tollgate("domain", Kind::Text, "The domain; required.").required("add `domain: NAME`"),
+        tollgate("descriptors", Kind::MappingList(&DESCRIPTOR), "The descriptors; required.").required("add `descriptors:`, a list of `- entries: …`"),
     ],
 };
 
@@ -119,7 +119,7 @@ pub(super) static DESCRIPTOR: Mapping = Mapping {
     place: "a descriptor",
     about: "A descriptor of a request.",
     fields: &[
-        tollgate("entries", Kind::MappingList(&ENTRY), "The entries; required."),
+        tollgate("entries", Kind::MappingList(&ENTRY), "The entries; required.").required("add `entries:`, a list of `- {key: KEY, value: VALUE}`"),
         tollgate("holder", Kind::Mapping(&ENTRY), "The holder of a slot (`algorithm: concurrency`): the last entry."),
         tollgate("hits", Kind::Integer(ANY_NUMBER), "The hits of this descriptor. Default: the hits of the request."),
         tollgate("limit", Kind::Mapping(&OVERRIDE), "A limit that the request carries in place of the rule's."),
@@ -132,14 +132,15 @@ pub(super) static ENTRY: Mapping = Mapping {
     place: "an entry of a descriptor",
     about: "An entry of a descriptor.",
     fields: &[
-        tollgate("key", Kind::Text, "The key; required."),
+        tollgate("key", Kind::Text, "The key; required.").required("add `key: NAME`"),
         tollgate("value", Kind::Text, "The value. Default: empty."),
     ],
 };
 
 /// The units that a limit of a request may have.
-pub(super) fn carried_units() -> impl Iterator<Item = Unit> {
-    Unit::ALL.into_iter().filter(|unit| *unit != Unit::Week)
+fn carried_units() -> Vec<&'static str> {
+    let units = Unit::ALL.into_iter().filter(|unit| *unit != Unit::Week);
+    units.map(Unit::name).collect()
 }
 
 /// A limit that a request carries.
@@ -148,8 +149,8 @@ pub(super) static OVERRIDE: Mapping = Mapping {
     place: "`limit`",
     about: "A limit that a request carries.",
     fields: &[
-        tollgate("requests_per_unit", Kind::Integer(ANY_NUMBER), "The number of requests; required."),
-        tollgate("unit", Kind::Enum { words: || carried_units().map(Unit::name).collect(), ignore_case: true }, "The unit of the window; required."),
+        tollgate("requests_per_unit", Kind::Integer(ANY_NUMBER), "The number of requests; required.").required("add `requests_per_unit: NUMBER`"),
+        tollgate("unit", Kind::Enum { words: carried_units, ignore_case: true }, "The unit of the window; required.").required("add `unit: minute`"),
         tollgate("unit_multiplier", Kind::Integer(1..=u32::MAX), "The number of units in the window. Default: 1."),
     ],
 };

@@ -133,11 +133,7 @@ impl Loader<'_> {
         let at = &self.reader.fields(&root, FieldPath::ROOT, &ROOT)?;
         self.settings(at);
         self.overlay(at);
-        self.reader
-            .require(at, "rules", "name the rules file: `rules: rules.yaml`");
         let rules = self.rule_files(at, "rules");
-        let help = "add `tests:`, a list of `- name: TEXT` with `start` and `steps`";
-        self.reader.require(at, "tests", help);
         let tests = self.list(at, "tests", "- name: TEXT", TESTS_MAX, Self::test);
         if self.asks > ASKS_MAX {
             let message = format!("the steps ask {} times in all", self.asks);
@@ -156,7 +152,6 @@ impl Loader<'_> {
 
     fn test(&mut self, item: Item<'_>) -> Option<Test> {
         let at = &self.reader.fields(item.node, item.path, &TEST)?;
-        self.reader.require(at, "name", "add `name: TEXT`");
         let name = self.reader.text(at, "name").to_owned();
         let span = at.span_of("name");
         if !name.is_empty()
@@ -169,11 +164,7 @@ impl Loader<'_> {
             let help = "give each test a name of its own";
             self.reader.report(error.help(help));
         }
-        self.reader
-            .require(at, "start", "add a time: `start: 2026-01-01T00:00:00Z`");
         let start = self.parsed(at, "start", moment);
-        self.reader
-            .require(at, "steps", "add `steps:`, a list of `- ask: …`");
         let steps = self.list(at, "steps", "- ask: …", STEPS_MAX, Self::step);
         Some(Test {
             name,

@@ -38,21 +38,12 @@ pub fn schema(settings: &[String]) -> Value {
 }
 
 fn object(mapping: &Mapping) -> Value {
-    let required = match mapping.name {
-        "tests" => json!(["rules", "tests"]),
-        "test" => json!(["name", "start", "steps"]),
-        "ask" => json!(["domain", "descriptors"]),
-        "descriptor" => json!(["entries"]),
-        "request_entry" => json!(["key"]),
-        "override" => json!(["requests_per_unit", "unit"]),
-        _ => json!([]),
-    };
     let together = if mapping.name == "step" {
         step_constraints()
     } else {
         json!([true])
     };
-    object_of(mapping, &required, &together)
+    object_of(mapping, &together)
 }
 
 fn is_set(name: &str) -> Value {

@@ -7,7 +7,6 @@ use tollgate_limiter::{EXPIRY_MS_MAX, OnExpiry, Unit};
 
 use crate::rule_tests::grammar::{
     ACTIONS, ASK, DESCRIPTOR, ENTRY, OF_REQUESTS, OF_SOME, OVERRIDE, REQUESTS, STEP, TIMES_MAX,
-    carried_units,
 };
 use crate::rule_tests::load::Loader;
 use crate::rule_tests::requests::{descriptors, is_numbered, short_form};
@@ -151,10 +150,7 @@ impl Loader<'_> {
             let help = "write a time such as 60s";
             self.error(at, "expires", Code::OutOfRange, message, help);
         }
-        let words = OnExpiry::ALL.map(OnExpiry::name);
-        let on_expiry = self
-            .reader
-            .word(at, "on_expiry", &words, OnExpiry::from_name);
+        let on_expiry = self.reader.word(at, "on_expiry", OnExpiry::from_name);
         let step = match name {
             "reserve" => ReservationStep::Reserve {
                 expires_ms,
@@ -193,9 +189,6 @@ impl Loader<'_> {
 
     fn long_form(&mut self, node: &Node, path: FieldPath) -> Option<RateLimitRequest> {
         let at = &self.reader.fields(node, path, &ASK)?;
-        self.reader.require(at, "domain", "add `domain: NAME`");
-        let help = "add `descriptors:`, a list of `- entries: …`";
-        self.reader.require(at, "descriptors", help);
         let (example, read) = ("- entries: …", Self::descriptor);
         Some(RateLimitRequest {
             domain: self.reader.text(at, "domain").to_owned().into(),
@@ -207,8 +200,6 @@ impl Loader<'_> {
     fn descriptor(&mut self, item: Item<'_>) -> Option<RateLimitDescriptor> {
         let at = &self.reader.fields(item.node, item.path, &DESCRIPTOR)?;
         let hits = self.reader.integer(at, "hits");
-        let help = "add `entries:`, a list of `- {key: KEY, value: VALUE}`";
-        self.reader.require(at, "entries", help);
         let example = "- {key: KEY, value: VALUE}";
         let mut entries = self.list(at, "entries", example, usize::MAX, Self::entry);
         if let Some(node) = at.given("holder") {
@@ -225,7 +216,6 @@ impl Loader<'_> {
 
     fn entry(&mut self, item: Item<'_>) -> Option<Entry> {
         let at = &self.reader.fields(item.node, item.path, &ENTRY)?;
-        self.reader.require(at, "key", "add `key: NAME`");
         Some(Entry {
             key: self.reader.text(at, "key").to_owned().into(),
             value: self.reader.text(at, "value").to_owned().into(),
@@ -234,14 +224,10 @@ impl Loader<'_> {
 
     fn carried_limit(&mut self, at: &Fields<'_>) -> Option<RateLimitOverride> {
         let at = &self.reader.inner(at, "limit", &OVERRIDE)?;
-        self.reader
-            .require(at, "requests_per_unit", "add `requests_per_unit: NUMBER`");
-        self.reader.require(at, "unit", "add `unit: minute`");
         let requests_per_unit = self.reader.integer(at, "requests_per_unit");
         let unit_multiplier = self.integer_in(at, "unit_multiplier", 1..=u32::MAX);
-        let known: Vec<_> = carried_units().map(Unit::name).collect();
-        let unit = self.reader.word(at, "unit", &known, |word| {
-            let unit = Unit::from_name(word).filter(|unit| known.contains(&unit.name()));
+        let unit = self.reader.word(at, "unit", |word| {
+            let unit = Unit::from_name(word).filter(|unit| *unit != Unit::Week);
             RateLimitUnit::from_str_name(&unit?.name().to_uppercase())
         });
         Some(RateLimitOverride {

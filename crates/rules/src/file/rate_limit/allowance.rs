@@ -11,7 +11,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use crate::calendar::{CalendarError, calendar};
 use crate::excerpt::excerpt;
 use crate::file::corrections::{did_you_mean, without};
-use crate::file::grammar_limit::{self, CHARGED_NAMES};
+use crate::file::grammar_limit;
 use crate::file::{Code, Diagnostic, Fields, Reader};
 use crate::yaml::Node;
 use tollgate_limiter::algorithm::{self, SEGMENTS_MAX};
@@ -110,15 +110,9 @@ pub(in crate::file) fn algorithm(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
 ) -> Option<(&'static dyn Algorithm, bool)> {
-    let name = reader.text(fields, "algorithm");
-    let algorithm = match name {
-        "" => ALGORITHMS.first().copied(),
-        name => algorithm::from_name(name),
-    };
-    let Some(mut algorithm) = algorithm else {
-        let names = grammar_limit::algorithm_names();
-        reader.unknown_word(fields, "algorithm", name, &names);
-        return None;
+    let mut algorithm = match reader.text(fields, "algorithm") {
+        "" => ALGORITHMS.first().copied()?,
+        _ => reader.word(fields, "algorithm", algorithm::from_name)?,
     };
     let mut fits = true;
     for (name, choice) in grammar_limit::choices() {
@@ -145,7 +139,7 @@ pub(in crate::file) fn algorithm(
                     .unwrap_or(algorithm);
             }
             other => {
-                reader.unknown_word(fields, "refill", other, &["continuous", "interval"]);
+                reader.unknown_word(fields, "refill", other, &fields.words("refill"));
                 fits = false;
             }
         }
@@ -392,12 +386,7 @@ pub(in crate::file) fn count_refused(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
 ) -> Option<CountRefused> {
-    reader.word(
-        fields,
-        "count_refused",
-        &CountRefused::NAMES,
-        CountRefused::from_name,
-    )
+    reader.word(fields, "count_refused", CountRefused::from_name)
 }
 
 /// What `charged` says of refused hits; none where the limit is charged at once.
@@ -418,7 +407,7 @@ pub(in crate::file) fn charged(
             Some(CountRefused::InFull)
         }
         other => {
-            reader.unknown_word(fields, "charged", other, &CHARGED_NAMES);
+            reader.unknown_word(fields, "charged", other, &fields.words("charged"));
             None
         }
     }
@@ -435,8 +424,7 @@ fn calendar_of(
         "" => "UTC",
         zone => zone,
     };
-    let days = Weekday::ALL.map(Weekday::name);
-    let week_start = reader.word(fields, "week_start", &days, Weekday::from_name);
+    let week_start = reader.word(fields, "week_start", Weekday::from_name);
     if !wanted {
         for name in ["time_zone", "week_start"] {
             if fields.has(name) {

@@ -124,8 +124,7 @@ pub(in crate::file) fn reserve(
         reader.error(Code::MissingKey, fields.at_key("key"), message, help);
     }
     let after_ms = expires(reader, fields);
-    let words = OnExpiry::ALL.map(OnExpiry::name);
-    let on_expiry = reader.word(fields, "on_expiry", &words, OnExpiry::from_name);
+    let on_expiry = reader.word(fields, "on_expiry", OnExpiry::from_name);
     let on_expiry = on_expiry.unwrap_or_default();
     (reader.error_count() == errors_before).then(|| ReserveRule {
         key: (!key.is_empty()).then(|| key.to_owned()),
@@ -214,8 +213,7 @@ fn learnt(
         let error = error.related(fields.span_of("ceiling"), "the ceiling is set here");
         reader.report(error.help("lower `floor`, or raise `ceiling`"));
     }
-    let words = EstimateScope::ALL.map(EstimateScope::name);
-    let scope = reader.word(fields, "per", &words, EstimateScope::from_name);
+    let scope = reader.word(fields, "per", EstimateScope::from_name);
     let most = limit.map_or(u64::MAX, Limit::burst).max(1);
     (reader.error_count() == errors_before).then(|| Estimate {
         percent,

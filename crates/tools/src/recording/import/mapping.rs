@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::grammar::{DESCRIPTOR, ENTRY, FIELD, MAPPINGS, ROOT, TIME, VERDICT};
+use super::grammar::{DESCRIPTOR, ENTRY, FIELD, MAPPINGS, ROOT, TEXT_OR_FIELD, TIME, VERDICT};
 use super::times::{FORMATS, TimeFormat};
 use tollgate_rules::file::{
     Code, Diagnostic, FieldPath, Fields, Item, Reader, Report, kind, unfolding_budget,
@@ -115,9 +115,7 @@ impl Mapping {
 fn read_root(reader: &mut Reader<'_>, root: &Node) -> Option<Mapping> {
     let fields = reader.fields(root, FieldPath::ROOT, &ROOT)?;
     let time = time(reader, &fields);
-    let domain = required_value(reader, &fields, "domain");
-    let help = "add `descriptors:`, a list of `- entries: [{key: KEY, field: FIELD}]`";
-    reader.require(&fields, "descriptors", help);
+    let domain = value(reader, &fields, "domain");
     let items = reader.items(&fields, "descriptors", "- entries: […]");
     let descriptors = items
         .into_iter()
@@ -136,10 +134,7 @@ fn read_root(reader: &mut Reader<'_>, root: &Node) -> Option<Mapping> {
 }
 
 fn time(reader: &mut Reader<'_>, above: &Fields<'_>) -> Option<Time> {
-    let help = "name the field of the time: `time: {field: NAME, format: rfc3339}`";
-    reader.require(above, "time", help);
     let fields = reader.inner(above, "time", &TIME)?;
-    reader.require(&fields, "field", "add `field: NAME`");
     let format = reader.text(&fields, "format");
     let parsed = TimeFormat::parse(format);
     if parsed.is_none() {
@@ -153,8 +148,6 @@ fn time(reader: &mut Reader<'_>, above: &Fields<'_>) -> Option<Time> {
 
 fn descriptor(reader: &mut Reader<'_>, item: Item<'_>) -> Option<Vec<Entry>> {
     let fields = reader.fields(item.node, item.path, &DESCRIPTOR)?;
-    let help = "add `entries:`, a list of `- {key: KEY, field: FIELD}`";
-    reader.require(&fields, "entries", help);
     let items = reader.items(&fields, "entries", "- key: KEY");
     let entries = items.into_iter().filter_map(|item| entry(reader, item));
     Some(entries.collect())
@@ -162,7 +155,6 @@ fn descriptor(reader: &mut Reader<'_>, item: Item<'_>) -> Option<Vec<Entry>> {
 
 fn entry(reader: &mut Reader<'_>, item: Item<'_>) -> Option<Entry> {
     let fields = reader.fields(item.node, item.path, &ENTRY)?;
-    reader.require(&fields, "key", "add `key: KEY`");
     let key = reader.text(&fields, "key").to_owned();
     let value = match (fields.given("value"), fields.given("field")) {
         (Some(_), Some(_)) => {
@@ -187,7 +179,8 @@ fn entry(reader: &mut Reader<'_>, item: Item<'_>) -> Option<Entry> {
 
 fn hits(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Value> {
     fields.given("hits")?;
-    let hits = required_value(reader, fields, "hits")?;
+    reader.require(fields, "hits", TEXT_OR_FIELD);
+    let hits = value(reader, fields, "hits")?;
     if let Value::Constant(text) = &hits
         && text.parse::<u32>().is_err()
     {
@@ -201,8 +194,6 @@ fn hits(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Value> {
 
 fn verdict(reader: &mut Reader<'_>, above: &Fields<'_>) -> Option<Verdict> {
     let fields = reader.inner(above, "verdict", &VERDICT)?;
-    reader.require(&fields, "field", "add `field: NAME`");
-    reader.require(&fields, "over_limit", "add `over_limit: [VALUE]`");
     let over_limit = match fields.given("over_limit").map(|node| &node.content) {
         Some(Content::Sequence(items)) => {
             let texts = items
@@ -227,25 +218,18 @@ fn verdict(reader: &mut Reader<'_>, above: &Fields<'_>) -> Option<Verdict> {
 }
 
 /// A text, or a mapping with the field that has it.
-fn required_value(
-    reader: &mut Reader<'_>,
-    fields: &Fields<'_>,
-    name: &'static str,
-) -> Option<Value> {
-    let help = "write a text, or `{field: NAME}`";
-    reader.require(fields, name, help);
+fn value(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &'static str) -> Option<Value> {
     let node = fields.given(name)?;
     match &node.content {
         Content::Scalar { text, .. } => Some(Value::Constant(text.clone())),
         Content::Mapping(_) => {
             let fields = reader.inner(fields, name, &FIELD)?;
-            reader.require(&fields, "field", "add `field: NAME`");
             let text = reader.text(&fields, "field");
             Some(Value::Field(text.to_owned()))
         }
         Content::Sequence(_) => {
             let message = format!("{name} is {}", kind(node));
-            reader.error(Code::WrongType, fields.at(name), message, help);
+            reader.error(Code::WrongType, fields.at(name), message, TEXT_OR_FIELD);
             None
         }
     }
