@@ -8,74 +8,63 @@
 //! What it deliberately does not do: validate, or know more than the reference's messages hold (no
 //! `value_to_metric`, `share_threshold`, or algorithms).
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
-
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 
-use crate::rules::yaml::{Content, Node};
+use crate::rules::yaml::Node;
 use crate::xds::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
 };
 
-/// A mapping under construction.
-#[derive(Default)]
-struct Mapping(Vec<(Rc<Node>, Rc<Node>)>);
-
 /// Converts one resource.
 pub(crate) fn document(config: &RateLimitConfig) -> Node {
-    let mut root = Mapping::default();
-    root.text("domain", &config.domain);
-    root.list("descriptors", config.descriptors.iter().map(descriptor));
-    root.node()
+    Node::mapping([
+        ("domain", text(&config.domain)),
+        ("descriptors", list(&config.descriptors, descriptor)),
+    ])
 }
 
 fn descriptor(descriptor: &RateLimitDescriptor) -> Node {
-    let mut fields = Mapping::default();
-    fields.text("key", &descriptor.key);
-    fields.text("value", &descriptor.value);
-    if let Some(limit) = &descriptor.rate_limit {
-        fields.put("rate_limit", policy(limit));
-    }
-    fields.list(
-        "descriptors",
-        descriptor.descriptors.iter().map(self::descriptor),
-    );
-    fields.boolean("shadow_mode", descriptor.shadow_mode);
-    fields.boolean("detailed_metric", descriptor.detailed_metric);
-    fields.boolean("quota_mode", descriptor.quota_mode);
-    if let Some(metadata) = &descriptor.metadata {
-        fields.put("metadata", struct_node(metadata));
-    }
-    fields.node()
+    Node::mapping([
+        ("key", text(&descriptor.key)),
+        ("value", text(&descriptor.value)),
+        ("rate_limit", descriptor.rate_limit.as_ref().map(policy)),
+        (
+            "descriptors",
+            list(&descriptor.descriptors, self::descriptor),
+        ),
+        ("shadow_mode", flag(descriptor.shadow_mode)),
+        ("detailed_metric", flag(descriptor.detailed_metric)),
+        ("quota_mode", flag(descriptor.quota_mode)),
+        ("metadata", descriptor.metadata.as_ref().map(structure)),
+    ])
 }
 
 fn policy(policy: &RateLimitPolicy) -> Node {
-    let mut fields = Mapping::default();
     let unit = RateLimitUnit::try_from(policy.unit).map_or_else(
         |_| policy.unit.to_string(),
         |unit| unit.as_str_name().to_owned(),
     );
-    fields.put("unit", Node::quoted(&unit));
-    fields.put("requests_per_unit", Node::plain(&policy.requests_per_unit));
-    fields.boolean("unlimited", policy.unlimited);
-    fields.text("name", &policy.name);
-    let replaced = policy.replaces.iter().map(|replaced| {
-        let mut fields = Mapping::default();
-        fields.text("name", &replaced.name);
-        fields.node()
-    });
-    fields.list("replaces", replaced);
-    fields.node()
+    Node::mapping([
+        ("unit", Some(Node::quoted(&unit))),
+        (
+            "requests_per_unit",
+            Some(Node::plain(&policy.requests_per_unit)),
+        ),
+        ("unlimited", flag(policy.unlimited)),
+        ("name", text(&policy.name)),
+        (
+            "replaces",
+            list(&policy.replaces, |one| {
+                Node::mapping([("name", text(&one.name))])
+            }),
+        ),
+    ])
 }
 
-fn struct_node(structure: &Struct) -> Node {
-    let fields: &BTreeMap<String, Value> = &structure.fields;
-    let pairs = fields
-        .iter()
-        .map(|(name, given)| (Rc::new(Node::quoted(name)), Rc::new(value(given))));
-    Node::nowhere(Content::Mapping(pairs.collect()))
+fn structure(structure: &Struct) -> Node {
+    let fields = structure.fields.iter();
+    Node::mapping(fields.map(|(name, given)| (&**name, Some(value(given)))))
 }
 
 fn value(given: &Value) -> Node {
@@ -86,41 +75,19 @@ fn value(given: &Value) -> Node {
         // JSON has no such number.
         Some(Kind::NumberValue(number)) => Node::quoted(&number.to_string()),
         Some(Kind::StringValue(given)) => Node::quoted(given),
-        Some(Kind::ListValue(list)) => {
-            let items = list.values.iter().map(|item| Rc::new(value(item)));
-            Node::nowhere(Content::Sequence(items.collect()))
-        }
-        Some(Kind::StructValue(given)) => struct_node(given),
+        Some(Kind::ListValue(list)) => Node::list(list.values.iter().map(value)),
+        Some(Kind::StructValue(given)) => structure(given),
     }
 }
 
-// === impl Mapping ===
+fn text(text: &str) -> Option<Node> {
+    (!text.is_empty()).then(|| Node::quoted(text))
+}
 
-impl Mapping {
-    fn put(&mut self, name: &str, value: Node) {
-        self.0.push((Rc::new(Node::quoted(name)), Rc::new(value)));
-    }
+fn flag(is_set: bool) -> Option<Node> {
+    is_set.then(|| Node::plain(&true))
+}
 
-    fn text(&mut self, name: &str, given: &str) {
-        if !given.is_empty() {
-            self.put(name, Node::quoted(given));
-        }
-    }
-
-    fn boolean(&mut self, name: &str, truth: bool) {
-        if truth {
-            self.put(name, Node::plain(&truth));
-        }
-    }
-
-    fn list(&mut self, name: &str, items: impl Iterator<Item = Node>) {
-        let items: Vec<_> = items.map(Rc::new).collect();
-        if !items.is_empty() {
-            self.put(name, Node::nowhere(Content::Sequence(items)));
-        }
-    }
-
-    fn node(self) -> Node {
-        Node::nowhere(Content::Mapping(self.0))
-    }
+fn list<T>(items: &[T], node: fn(&T) -> Node) -> Option<Node> {
+    (!items.is_empty()).then(|| Node::list(items.iter().map(node)))
 }

@@ -19,6 +19,7 @@ use crate::file::{Code, Diagnostic, FieldPath, FieldPlace, Kind, Mapping, Reader
 use crate::yaml::{Content, Node, kind};
 
 /// The fields of one mapping, by name.
+#[derive(Clone)]
 pub struct Fields<'n> {
     /// The place of the mapping.
     pub span: Span,
@@ -116,29 +117,22 @@ impl<'n> Fields<'n> {
     }
 
     /// These fields, and those of `below` that are not among them. Those have no place.
-    pub(crate) fn over<'f>(&self, below: &'f [(&'f str, Rc<Node>)]) -> Fields<'f>
+    pub(crate) fn over<'f>(&self, below: &'f [(&'f str, Node)]) -> Fields<'f>
     where
         'n: 'f,
     {
-        let mut all: Vec<Field<'f>> = self.all.clone();
-        for (name, value) in below {
-            if !self.has(name) {
-                all.retain(|field| field.name != *name);
-                all.push(Field {
-                    name,
-                    key: Span::default(),
-                    value,
-                    first: None,
-                });
-            }
+        let mut over: Fields<'f> = self.clone();
+        over.span = Span::default();
+        for (name, value) in below.iter().filter(|(name, _)| !self.has(name)) {
+            over.all.retain(|field| field.name != *name);
+            over.all.push(Field {
+                name,
+                key: Span::default(),
+                value,
+                first: None,
+            });
         }
-        Fields {
-            span: Span::default(),
-            path: self.path.clone(),
-            mapping: self.mapping,
-            all,
-            misspelt: self.misspelt.clone(),
-        }
+        over
     }
 
     /// The words of which a field has one.

@@ -243,7 +243,7 @@ impl ByteOffsets<'_> {
 
 impl Node {
     /// A node that is not in a file.
-    pub fn nowhere(content: Content) -> Self {
+    fn nowhere(content: Content) -> Self {
         let depth = match &content {
             Content::Scalar { .. } => 0,
             Content::Sequence(items) => items.iter().map(|item| item.depth).max().unwrap_or(0),
@@ -258,6 +258,20 @@ impl Node {
             content,
             depth: depth.saturating_add(1),
         }
+    }
+
+    /// A mapping that is not in a file. Fields without a value are left out.
+    pub fn mapping<'f>(fields: impl IntoIterator<Item = (&'f str, Option<Self>)>) -> Self {
+        let fields = fields.into_iter().filter_map(|(name, value)| {
+            let value = Rc::new(value?);
+            Some((Rc::new(Self::quoted(name)), value))
+        });
+        Self::nowhere(Content::Mapping(fields.collect()))
+    }
+
+    /// A list that is not in a file.
+    pub fn list(items: impl IntoIterator<Item = Self>) -> Self {
+        Self::nowhere(Content::Sequence(items.into_iter().map(Rc::new).collect()))
     }
 
     /// A scalar in quotes that is not in a file.

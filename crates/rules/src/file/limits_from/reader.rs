@@ -8,14 +8,13 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::rc::Rc;
 
 use crate::file::diagnostic::ERRORS_COUNTED_MAX;
 use crate::file::grammar_limit::{LINE, LINES};
 use crate::file::limit_files::{LINE_ERRORS_MAX, LineError, ReadTable, TableErrors};
 use crate::file::rate_limit::allowance;
 use crate::file::{Code, FieldPath, Reader, TEXT_BYTES_MAX};
-use crate::yaml::{Content, Node};
+use crate::yaml::Node;
 use tollgate_limiter::{Allowance, Limit, LimitTableBuilder, LineForm};
 
 /// The fields of a line besides `value`, as in `rate_limit`, and `shadow_mode`.
@@ -313,13 +312,9 @@ impl TableReader {
 
 /// The cells as a mapping of a rules file.
 fn node(cells: &Cells<'_>) -> Node {
-    let pairs = LINE_FIELDS.iter().zip(cells).filter_map(|(name, cell)| {
-        let value = match cell {
-            Cell::Absent => return None,
-            Cell::Plain(text) => Node::plain(*text),
-            Cell::Text(text) => Node::quoted(text),
-        };
-        Some((Rc::new(Node::quoted(name)), Rc::new(value)))
-    });
-    Node::nowhere(Content::Mapping(pairs.collect()))
+    Node::mapping(LINE_FIELDS.into_iter().zip(cells.map(|cell| match cell {
+        Cell::Absent => None,
+        Cell::Plain(text) => Some(Node::plain(text)),
+        Cell::Text(text) => Some(Node::quoted(text)),
+    })))
 }

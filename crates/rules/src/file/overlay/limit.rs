@@ -3,16 +3,16 @@
 //! The limit is written as fields again, without places, below those of the entry. So the code that
 //! reads a rules file decides which fields fit together, and its errors are about the entry.
 
-use std::rc::Rc;
-
 use crate::file::overlay::entry::Entry;
 use crate::file::rate_limit::{algorithms_that_reserve, allowance};
 use crate::file::{Code, Diagnostic, Reader};
 use crate::yaml::Node;
-use tollgate_limiter::{Algorithm, AlgorithmOption, Allowance, Limit, ReserveAmount, Rule};
+use tollgate_limiter::{
+    Algorithm, AlgorithmOption, Allowance, CountRefused, Limit, ReserveAmount, Rule, Unit,
+};
 
 /// The fields of a limit, by name.
-type LimitFields = Vec<(&'static str, Rc<Node>)>;
+type LimitFields = Vec<(&'static str, Node)>;
 
 /// The rule with what the entry sets; none when they do not fit together.
 pub(super) fn overlaid(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &Rule) -> Option<Rule> {
@@ -149,35 +149,32 @@ fn overlaid_limit(
 
 /// The fields by which a rules file sets this limit. A calendar is left out.
 fn fields_of(limit: &Limit, algorithm: &dyn Algorithm, rule: &Rule) -> LimitFields {
-    let requests = limit.requests_per_unit();
-    let text = |text: &str| Rc::new(Node::quoted(text));
-    let number = |number: &dyn ToString| Rc::new(Node::plain(number));
-    let mut fields = vec![
-        ("algorithm", text(algorithm.name())),
-        ("requests_per_unit", number(&requests)),
+    let (requests, burst, unit) = (limit.requests_per_unit(), limit.burst(), limit.unit());
+    let in_flight = unit.is_none();
+    let has_burst = algorithm.options().contains(&AlgorithmOption::Burst)
+        && burst != u64::from(algorithm.default_burst(requests));
+    let number = |is_set: bool, number: u64| is_set.then(|| Node::plain(&number));
+    let text = |text: Option<&str>| text.map(Node::quoted);
+    let multiplier = limit.unit_multiplier().get().into();
+    let holder_key = rule.holder_key.as_deref().filter(|_| in_flight);
+    let segments = limit.segments().map_or(0, |segments| segments.get().into());
+    let (refused, of_refused) = limit.count_refused().map(CountRefused::field).unzip();
+    let fields = [
+        ("algorithm", text(Some(algorithm.name()))),
+        ("requests_per_unit", number(true, requests.into())),
+        ("unit", text(unit.map(Unit::name))),
+        ("unit_multiplier", number(!in_flight, multiplier)),
+        (
+            "slot_seconds",
+            number(in_flight, limit.window().as_us() / 1_000_000),
+        ),
+        ("holder_key", text(holder_key)),
+        ("burst", number(has_burst, burst)),
+        ("segments", number(segments > 0, segments)),
+        (refused.unwrap_or_default(), text(of_refused)),
     ];
-    if let Some(unit) = limit.unit() {
-        fields.push(("unit", text(unit.name())));
-        fields.push(("unit_multiplier", number(&limit.unit_multiplier())));
-    } else {
-        let seconds = limit.window().as_us() / 1_000_000;
-        fields.push(("slot_seconds", number(&seconds)));
-        fields.extend(
-            rule.holder_key
-                .as_ref()
-                .map(|key| ("holder_key", text(key))),
-        );
-    }
-    let has_burst = algorithm.options().contains(&AlgorithmOption::Burst);
-    if has_burst && limit.burst() != u64::from(algorithm.default_burst(requests)) {
-        fields.push(("burst", number(&limit.burst())));
-    }
-    if let Some(segments) = limit.segments() {
-        fields.push(("segments", number(&segments)));
-    }
-    if let Some(count_refused) = limit.count_refused() {
-        let (field, value) = count_refused.field();
-        fields.push((field, text(value)));
-    }
+    let fields = fields.into_iter();
     fields
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
 }
