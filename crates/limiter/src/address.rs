@@ -12,7 +12,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use std::fmt;
 
 /// An IP address. An IPv4 address mapped into IPv6 is stored as IPv4.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Address {
     /// An IPv4 address as a number.
     V4(u32),
@@ -21,7 +21,7 @@ pub enum Address {
 }
 
 /// All addresses that share their first bits.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Prefix {
     /// The bits after the prefix are zero.
     address: Address,

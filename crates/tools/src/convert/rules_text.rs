@@ -6,20 +6,12 @@
 use std::fmt::{self, Write as _};
 use std::num::NonZeroU64;
 
-use tollgate_limiter::CountRefused;
+use tollgate_limiter::{CountRefused, Unit};
 use tollgate_rules::excerpt::{excerpt, printable};
 
 /// Words that YAML 1.1 reads as a boolean or null.
 const WORDS: [&str; 10] = [
     "y", "yes", "n", "no", "on", "off", "true", "false", "null", "~",
-];
-
-/// Units of windows in seconds, from the longest.
-const UNITS: [(&str, u64); 4] = [
-    ("day", 86_400),
-    ("hour", 3_600),
-    ("minute", 60),
-    ("second", 1),
 ];
 
 /// A rules file.
@@ -225,9 +217,10 @@ impl LimitText {
 
 /// The longest unit that divides a window, and how many of them it has.
 fn unit_of(seconds: u64) -> (&'static str, u64) {
-    let mut units = UNITS.iter();
-    let longest = units.find(|(_, unit)| seconds.is_multiple_of(*unit));
-    longest.map_or(("second", seconds), |(name, unit)| (*name, seconds / unit))
+    let mut units = [Unit::Day, Unit::Hour, Unit::Minute].into_iter();
+    let longest = units.find(|unit| seconds.is_multiple_of(unit.seconds()));
+    let unit = longest.unwrap_or(Unit::Second);
+    (unit.name(), seconds / unit.seconds())
 }
 
 impl fmt::Display for LimitText {

@@ -1,10 +1,11 @@
 //! Policies of addresses and clients, and the groups to which the same policies apply.
 
 use super::configuration::{Kind, Setting};
-use super::prefixes::{Network, known_networks};
+use super::prefixes::{holds, known_networks, text};
 use super::rate_rule::{Matching, RateRule, read as read_rule};
 use crate::convert::Finding;
 use crate::convert::rules_text::Values;
+use tollgate_limiter::Prefix;
 
 /// A policy.
 pub(super) struct Policy<'s> {
@@ -13,7 +14,7 @@ pub(super) struct Policy<'s> {
     /// The client, or the address as it was written.
     whose: String,
     at: &'s Setting,
-    networks: Vec<Network>,
+    networks: Vec<Prefix>,
     pub(super) rules: Vec<RateRule>,
 }
 
@@ -133,7 +134,7 @@ fn address_groups(
     policies: &[Policy<'_>],
     findings: &mut Vec<Finding>,
 ) -> Vec<Group> {
-    let mut listed: Vec<Network> = Vec::new();
+    let mut listed: Vec<Prefix> = Vec::new();
     for (text, at) in options.texts_of("IpWhitelist") {
         listed.extend(known_networks(text, at, findings).unwrap_or_default());
     }
@@ -147,17 +148,17 @@ fn address_groups(
             comment: "IpWhitelist".to_owned(),
         });
     }
-    let mut all: Vec<Network> = policies
+    let mut all: Vec<Prefix> = policies
         .iter()
         .flat_map(|policy| policy.networks.iter().copied())
         .collect();
     all.sort_unstable();
     all.dedup();
-    all.retain(|network| !listed.iter().any(|listed| listed.holds(*network)));
-    let mut joined: Vec<(Vec<usize>, Vec<Network>)> = Vec::new();
+    all.retain(|network| !listed.iter().any(|listed| holds(*listed, *network)));
+    let mut joined: Vec<(Vec<usize>, Vec<Prefix>)> = Vec::new();
     for network in all {
-        let holds = |policy: &Policy<'_>| policy.networks.iter().any(|it| it.holds(network));
-        let applied = policies.iter().enumerate().filter(|(_, it)| holds(it));
+        let has_it = |policy: &Policy<'_>| policy.networks.iter().any(|it| holds(*it, network));
+        let applied = policies.iter().enumerate().filter(|(_, it)| has_it(it));
         let applied: Vec<_> = applied.map(|(index, _)| index).collect();
         match joined.iter_mut().find(|(known, _)| *known == applied) {
             Some((_, networks)) => networks.push(network),
@@ -176,6 +177,6 @@ fn address_groups(
     groups
 }
 
-fn prefixes(networks: &[Network]) -> Values {
-    Values::Prefixes(networks.iter().map(|network| network.text()).collect())
+fn prefixes(networks: &[Prefix]) -> Values {
+    Values::Prefixes(networks.iter().copied().map(text).collect())
 }

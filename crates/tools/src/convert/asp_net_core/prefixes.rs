@@ -1,26 +1,16 @@
 //! Addresses as AspNetCoreRateLimit writes them, as prefixes: an address, a CIDR, a range
 //! `begin-end`, an address with a netmask.
 
-use std::net::IpAddr;
-
 use super::configuration::Setting;
 use crate::convert::Finding;
-use tollgate_limiter::Prefix;
-
-/// A prefix, as a range of bits.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct Network {
-    is_v6: bool,
-    first: u128,
-    length: u32,
-}
+use tollgate_limiter::{Address, Prefix};
 
 /// Reads a text; none and a finding if it is none of the forms.
 pub(super) fn known_networks(
     text: &str,
     at: &Setting,
     findings: &mut Vec<Finding>,
-) -> Option<Vec<Network>> {
+) -> Option<Vec<Prefix>> {
     let found = networks(text);
     if found.is_none() {
         let message = format!("'{text}' is left out: it is no address, CIDR or range");
@@ -31,128 +21,60 @@ pub(super) fn known_networks(
 }
 
 /// Reads a text; none if it is none of the forms.
-fn networks(text: &str) -> Option<Vec<Network>> {
-    let text = text.trim();
+fn networks(text: &str) -> Option<Vec<Prefix>> {
+    let address = |text: &str| Address::parse(text.trim().as_bytes());
     if let Some((begin, end)) = text.split_once('-') {
-        let (begin, end) = (address(begin.trim())?, address(end.trim())?);
-        return between(begin, end);
-    }
-    let (base, length) = match text.split_once('/') {
-        Some((base, length)) => (base.trim(), Some(length.trim())),
-        None => (text, None),
-    };
-    let (is_v6, bits) = address(base)?;
-    let width = width(is_v6);
-    let length = match length {
-        None => width,
-        Some(length) => match length.parse::<u32>() {
-            Ok(length) => length,
-            Err(_) => netmask(length, is_v6)?,
-        },
-    };
-    if length > width {
-        return None;
-    }
-    Some(vec![Network {
-        is_v6,
-        first: bits & mask(is_v6, length),
-        length,
-    }])
-}
-
-fn width(is_v6: bool) -> u32 {
-    if is_v6 { 128 } else { 32 }
-}
-
-/// The bits of a prefix of this length.
-fn mask(is_v6: bool, length: u32) -> u128 {
-    let all = if is_v6 {
-        u128::MAX
-    } else {
-        u128::from(u32::MAX)
-    };
-    let host = width(is_v6).saturating_sub(length);
-    all & u128::MAX.checked_shl(host).unwrap_or(0)
-}
-
-fn address(text: &str) -> Option<(bool, u128)> {
-    Some(match text.parse().ok()? {
-        IpAddr::V4(address) => (false, u128::from(u32::from(address))),
-        IpAddr::V6(address) => match address.to_ipv4_mapped() {
-            Some(address) => (false, u128::from(u32::from(address))),
-            None => (true, u128::from(address)),
-        },
-    })
-}
-
-/// The length of a netmask such as 255.255.255.0.
-fn netmask(text: &str, is_v6: bool) -> Option<u32> {
-    let (mask_is_v6, bits) = address(text)?;
-    let length = (0..=width(is_v6)).find(|length| mask(is_v6, *length) == bits);
-    length.filter(|_| mask_is_v6 == is_v6)
-}
-
-/// The fewest prefixes that hold a range.
-fn between(begin: (bool, u128), end: (bool, u128)) -> Option<Vec<Network>> {
-    let (is_v6, mut first) = begin;
-    let (end_is_v6, last) = end;
-    if is_v6 != end_is_v6 || first > last {
-        return None;
-    }
-    let mut networks = Vec::new();
-    loop {
-        let mut host = 0;
-        while host < width(is_v6) {
-            let wider = host.saturating_add(1);
-            let size_mask = !mask(is_v6, width(is_v6).saturating_sub(wider));
-            let size_mask = size_mask & mask(is_v6, width(is_v6));
-            if first & size_mask != 0 || first | size_mask > last {
-                break;
-            }
-            host = wider;
+        let (begin, end) = (address(begin)?, address(end)?);
+        let (all, mut networks) = (begin.prefix(0), Vec::new());
+        if end.prefix(0) == all {
+            add_between(all, (begin, end), &mut networks);
         }
-        let length = width(is_v6).saturating_sub(host);
-        let network = Network {
-            is_v6,
-            first,
-            length,
-        };
-        networks.push(network);
-        match network.last().checked_add(1) {
-            Some(next) if next <= last => first = next,
-            _ => return Some(networks),
+        return (!networks.is_empty()).then_some(networks);
+    }
+    let Some((base, length)) = text.split_once('/') else {
+        return Some(vec![address(text)?.prefix(u8::MAX)]);
+    };
+    let (base, length) = (address(base)?, length.trim());
+    let longest = base.prefix(u8::MAX).length();
+    // A number, or a netmask such as 255.255.255.0.
+    let length = length.parse().ok().or_else(|| {
+        let (mask, all) = (address(length)?, last(base.prefix(0)));
+        (0..=longest).find(|length| all.prefix(*length).address() == mask)
+    });
+    let length = length.filter(|length| *length <= longest)?;
+    Some(vec![base.prefix(length)])
+}
+
+/// Adds the fewest prefixes that hold those addresses of a prefix that are in a range.
+fn add_between(prefix: Prefix, range: (Address, Address), networks: &mut Vec<Prefix>) {
+    let (first, last) = (prefix.address(), last(prefix));
+    if range.0 <= first && last <= range.1 {
+        networks.push(prefix);
+    } else if range.0 <= last && first <= range.1 {
+        for half in prefix.halves().into_iter().flatten() {
+            add_between(half, range, networks);
         }
     }
 }
 
-// === impl Network ===
+/// The last address of a prefix.
+fn last(prefix: Prefix) -> Address {
+    prefix
+        .halves()
+        .map_or(prefix.address(), |[_, high]| last(high))
+}
 
-impl Network {
-    fn last(self) -> u128 {
-        let host = mask(self.is_v6, width(self.is_v6)) & !mask(self.is_v6, self.length);
-        self.first | host
-    }
+/// Whether one prefix holds all addresses of another one.
+pub(super) fn holds(one: Prefix, other: Prefix) -> bool {
+    one.length() <= other.length() && other.address().prefix(one.length()) == one
+}
 
-    pub(super) fn holds(self, other: Self) -> bool {
-        self.is_v6 == other.is_v6
-            && self.length <= other.length
-            && other.first & mask(self.is_v6, self.length) == self.first
-    }
-
-    /// As `cidr` takes it: an address alone, or a prefix.
-    pub(super) fn text(self) -> String {
-        let address = if self.is_v6 {
-            IpAddr::from(self.first.to_be_bytes())
-        } else {
-            let [.., a, b, c, d] = self.first.to_be_bytes();
-            IpAddr::from([a, b, c, d])
-        };
-        if self.length == width(self.is_v6) {
-            return address.to_string();
-        }
-        let text = format!("{address}/{}", self.length);
-        // The loader's own spelling.
-        Prefix::parse(&text).map_or(text, |prefix| format!("{prefix:#}"))
+/// A prefix as `cidr` takes it: an address alone, or a prefix in the loader's own spelling.
+pub(super) fn text(prefix: Prefix) -> String {
+    let text = prefix.to_string();
+    match Prefix::parse(&text) {
+        Ok(spelled) if text.contains('/') => format!("{spelled:#}"),
+        _ => text,
     }
 }
 
@@ -160,9 +82,9 @@ impl Network {
 mod tests {
     use super::*;
 
-    fn texts(text: &str) -> Option<Vec<String>> {
-        let found = networks(text)?;
-        Some(found.into_iter().map(Network::text).collect())
+    fn texts(written: &str) -> Option<Vec<String>> {
+        let found = networks(written)?;
+        Some(found.into_iter().map(text).collect())
     }
 
     #[test]
@@ -192,6 +114,7 @@ mod tests {
             "10.0.0.0/33",
             "10.0.0.9-10.0.0.1",
             "::-1.2.3.4",
+            "1.2.3.4-::1",
             "10.0.0.0/255.0.255.0",
         ] {
             assert_eq!(texts(text), None, "{text}");
@@ -201,8 +124,8 @@ mod tests {
     #[test]
     fn a_network_holds_those_within_it() {
         let network = |text: &str| networks(text).unwrap()[0];
-        assert!(network("10.0.0.0/8").holds(network("10.1.0.0/16")));
-        assert!(!network("10.1.0.0/16").holds(network("10.0.0.0/8")));
-        assert!(!network("0.0.0.0/0").holds(network("::1")));
+        assert!(holds(network("10.0.0.0/8"), network("10.1.0.0/16")));
+        assert!(!holds(network("10.1.0.0/16"), network("10.0.0.0/8")));
+        assert!(!holds(network("0.0.0.0/0"), network("::1")));
     }
 }
