@@ -8,7 +8,8 @@ use crate::rule_tests::grammar::{ROOT, TEST, TESTS};
 use crate::rule_tests::test_file::{
     KnownSettings, RuleFiles, ServiceSettings, Test, TestFile, Value, WatchedPath,
 };
-use crate::rule_tests::values::{Invalid, moment};
+use crate::rule_tests::values::moment;
+use tollgate_rules::duration::InvalidText;
 use tollgate_rules::excerpt::excerpt;
 use tollgate_rules::file::{
     Code, Diagnostic, FieldPath, FieldPlace, Fields, Item, LimitFiles, Options, Pair, Reader,
@@ -181,7 +182,7 @@ impl Loader<'_> {
         &mut self,
         at: &Fields<'_>,
         name: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, Invalid>,
+        parse: impl FnOnce(&str) -> Result<T, InvalidText>,
     ) -> Option<T> {
         let text = self.reader.text(at, name);
         if text.is_empty() {

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use crate::rule_tests::grammar::{EXPECT, OF_QUOTAS, WEIGHT_MAX};
 use crate::rule_tests::load::{Loader, with_place};
 use crate::rule_tests::test_file::{ExpectedQuota, QuotaStep, Value};
-use crate::rule_tests::values::{Invalid, duration, rate, rate_range};
+use crate::rule_tests::values::{duration, rate, rate_range};
 use tollgate_engine::quota::play::{BucketId, Offer, Play, STEP_MS};
+use tollgate_rules::duration::InvalidText;
 use tollgate_rules::excerpt::excerpt;
 use tollgate_rules::file::{Code, Diagnostic, FieldPlace, Fields, Span};
 use tollgate_rules::yaml::Node;
@@ -100,7 +101,7 @@ impl Loader<'_> {
             Ok(weight) if (1..=WEIGHT_MAX).contains(&weight) => Ok(weight),
             _ => {
                 let help = format!("write a number from 1 to {WEIGHT_MAX}");
-                Err(Invalid::new(format!("is '{}'", excerpt(text)), help))
+                Err(InvalidText::new(format!("is '{}'", excerpt(text)), help))
             }
         });
         for (name, weight) in weights {
@@ -167,7 +168,7 @@ impl Loader<'_> {
         &mut self,
         at: &Fields<'_>,
         field: &'static str,
-        parse: impl Fn(&str) -> Result<T, Invalid>,
+        parse: impl Fn(&str) -> Result<T, InvalidText>,
     ) -> Vec<(String, Value<T>)> {
         let mut found = Vec::new();
         let path = at.path.field(field);
@@ -199,7 +200,7 @@ impl Loader<'_> {
         node: &Node,
         at: FieldPlace,
         name: &str,
-        parse: impl Fn(&str) -> Result<T, Invalid>,
+        parse: impl Fn(&str) -> Result<T, InvalidText>,
     ) -> Option<Value<T>> {
         let Some(text) = node.text().filter(|_| !node.is_null()) else {
             let message = format!("{name} is not a number");
@@ -210,7 +211,7 @@ impl Loader<'_> {
         let span = node.span;
         match parse(text) {
             Ok(value) => Some(Value { value, span }),
-            Err(Invalid { message, help }) => {
+            Err(InvalidText { message, help }) => {
                 let message = format!("{name} {message}");
                 self.reader.error(Code::OutOfRange, at, message, help);
                 None

@@ -7,7 +7,8 @@ use jiff::tz::TimeZone;
 use tollgate_limiter::Timestamp;
 
 use tollgate_engine::quota::proxy::MilliRate;
-use tollgate_rules::duration;
+use tollgate_rules::duration::InvalidText;
+pub(super) use tollgate_rules::duration::duration;
 use tollgate_rules::excerpt::excerpt;
 use tollgate_rules::file::RATE_MAX;
 
@@ -41,24 +42,8 @@ pub(super) struct RateRange {
     pub(super) highest: MilliRate,
 }
 
-/// A text that is none of what a field takes.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Invalid {
-    pub(super) message: String,
-    pub(super) help: String,
-}
-
-impl Invalid {
-    pub(super) fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            help: help.into(),
-        }
-    }
-}
-
 /// Parses a time: RFC 3339, with an optional `[Zone]`.
-pub(super) fn moment(text: &str) -> Result<Moment, Invalid> {
+pub(super) fn moment(text: &str) -> Result<Moment, InvalidText> {
     let parsed = if text.contains('[') {
         let zoned: Result<Zoned, _> = text.parse();
         zoned.map(|zoned| (zoned.timestamp(), Some(zoned.time_zone().clone())))
@@ -68,12 +53,12 @@ pub(super) fn moment(text: &str) -> Result<Moment, Invalid> {
     };
     let (timestamp, zone) = parsed.map_err(|error| {
         let help = "write RFC 3339, such as 2026-03-29T00:00:00Z or 2026-03-29T01:30:00+01:00[Europe/Berlin]";
-        Invalid::new(why_no_time(&error.to_string()), help)
+        InvalidText::new(why_no_time(&error.to_string()), help)
     })?;
     let us = u64::try_from(timestamp.as_microsecond()).ok();
     let us = us.filter(|us| *us <= Timestamp::MAX_US).ok_or_else(|| {
         let message = "is before 1970 or after 2255";
-        Invalid::new(message, "use a time between 1970 and 2255")
+        InvalidText::new(message, "use a time between 1970 and 2255")
     })?;
     let at = Timestamp::from_us(us);
     Ok(Moment { at, zone })
@@ -90,13 +75,8 @@ fn why_no_time(error: &str) -> &'static str {
     }
 }
 
-/// Parses a duration such as `500ms` or `1h30m`, in microseconds.
-pub(super) fn duration(text: &str) -> Result<u64, Invalid> {
-    duration::duration(text).map_err(|error| Invalid::new(error.message, error.help))
-}
-
 /// Parses a time to wait: whole seconds, a duration, or `never`.
-pub(super) fn wait(text: &str) -> Result<Wait, Invalid> {
+pub(super) fn wait(text: &str) -> Result<Wait, InvalidText> {
     if text == "never" {
         return Ok(Wait::Never);
     }
@@ -108,21 +88,21 @@ pub(super) fn wait(text: &str) -> Result<Wait, Invalid> {
         return Ok(Wait::Seconds(us / 1_000_000));
     }
     let help = "write whole seconds; an answer has them rounded up";
-    Err(Invalid::new("has a fraction of a second", help))
+    Err(InvalidText::new("has a fraction of a second", help))
 }
 
 /// Parses requests a second: a number with at most three decimals.
-pub(super) fn rate(text: &str) -> Result<MilliRate, Invalid> {
+pub(super) fn rate(text: &str) -> Result<MilliRate, InvalidText> {
     parsed(text).ok_or_else(|| {
         let help = format!(
             "write requests a second: a number from 0 to {RATE_MAX} with at most {DECIMALS_MAX} decimals"
         );
-        Invalid::new(format!("is '{}'", excerpt(text)), help)
+        InvalidText::new(format!("is '{}'", excerpt(text)), help)
     })
 }
 
 /// Parses a rate, or two of them as `LOW to HIGH`.
-pub(super) fn rate_range(text: &str) -> Result<RateRange, Invalid> {
+pub(super) fn rate_range(text: &str) -> Result<RateRange, InvalidText> {
     let words: Vec<_> = text.split_whitespace().collect();
     let range = match words.as_slice() {
         [one] => parsed(one).map(|rate| (rate, rate)),
@@ -132,7 +112,7 @@ pub(super) fn rate_range(text: &str) -> Result<RateRange, Invalid> {
     let range = range.filter(|(lowest, highest)| lowest <= highest);
     let (lowest, highest) = range.ok_or_else(|| {
         let help = "write requests a second such as `50`, or the lowest and the highest such as `45 to 55`";
-        Invalid::new(format!("is '{}'", excerpt(text)), help)
+        InvalidText::new(format!("is '{}'", excerpt(text)), help)
     })?;
     Ok(RateRange { lowest, highest })
 }
