@@ -5,7 +5,7 @@
 //!
 //! What it deliberately does not do: hold the fields of the levels above a limit (`grammar`).
 
-use crate::file::grammar_field::{ANY_NUMBER, choice, one_of, reference, tollgate};
+use crate::file::grammar_field::{ANY_NUMBER, Origin, choice, one_of, reference, tollgate};
 use crate::file::{Field, Grammar, Kind, Mapping};
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
 use tollgate_limiter::{
@@ -35,7 +35,14 @@ pub(crate) static CANDIDATE: Mapping = Mapping {
     ],
 };
 
-/// A line of a file of limits. The rule keeps its name and what it replaces.
+/// The fields of a line of a file of limits besides `value`.
+pub const LINE_FIELDS: [&str; 15] = [
+    "unit", "requests_per_unit", "unit_multiplier", "algorithm", "burst", "segments", "refill", "calendar",
+    "time_zone", "week_start", "count_refused", "charged", "slot_seconds", "unlimited", "shadow_mode",
+];
+
+/// A line of a file of limits: [`LINE_FIELDS`] in their order. The rule keeps its name and what it
+/// replaces.
 pub(super) static LINE: Mapping = Mapping {
     name: "line",
     place: "a line",
@@ -87,6 +94,12 @@ pub(super) static LINES: Grammar = Grammar {
 pub(crate) fn choices() -> impl Iterator<Item = (&'static str, AlgorithmOption)> {
     let fields = LIMIT.fields.iter();
     fields.filter_map(|field| Some((field.name, field.choice?)))
+}
+
+/// The fields of a limit that `unlimited` excludes. A limit can be tried where there is none.
+pub(crate) fn excluded_by_unlimited() -> impl Iterator<Item = &'static str> {
+    let ours = LIMIT.fields.iter().filter(|field| field.origin == Origin::Tollgate);
+    ours.map(|field| field.name).filter(|name| *name != CANDIDATE.name)
 }
 
 /// The names and aliases of all algorithms.

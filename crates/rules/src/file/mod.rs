@@ -78,7 +78,7 @@ pub use self::grammar_field::{
     ANY_NUMBER, Field, Grammar, Kind, Mapping, RATE_MAX, one_of, tollgate,
 };
 pub use self::reader::{Reader, unfolding_budget};
-pub use self::schema::{object_of, reference};
+pub use self::schema::{none_of, schema_of};
 pub use crate::yaml::kind;
 
 pub use self::code::Code;

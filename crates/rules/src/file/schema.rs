@@ -11,34 +11,35 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::file::grammar::{MAPPINGS, ROOT};
-use crate::file::grammar_field::{Origin, RATE_MAX};
-use crate::file::grammar_limit::{CANDIDATE, LIMIT, choices};
+use crate::file::grammar::MAPPINGS;
+use crate::file::grammar_field::RATE_MAX;
+use crate::file::grammar_limit::{choices, excluded_by_unlimited};
 use crate::file::grammar_overlay;
 use crate::file::{Field, Kind, Mapping};
 use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, Unit};
 
 /// The JSON Schema of a rules file.
 pub fn schema() -> Value {
-    schema_of("tollgate rules file", &ROOT, &MAPPINGS)
+    schema_of("tollgate rules file", &MAPPINGS, constraints)
 }
 
 /// The JSON Schema of an overlay.
 pub fn overlay_schema() -> Value {
-    let (root, mappings) = (&grammar_overlay::ROOT, &grammar_overlay::MAPPINGS);
-    schema_of("tollgate overlay", root, mappings)
+    schema_of("tollgate overlay", &grammar_overlay::MAPPINGS, constraints)
 }
 
-fn schema_of(title: &str, root: &Mapping, mappings: &[&Mapping]) -> Value {
-    let definitions: Map<String, Value> = mappings
-        .iter()
-        .map(|mapping| (mapping.name.to_owned(), object(mapping)))
-        .collect();
+/// The JSON Schema of a file with these mappings, the root first. `constraints` has what holds
+/// between the fields of a mapping.
+pub fn schema_of(title: &str, mappings: &[&Mapping], constraints: fn(&Mapping) -> Value) -> Value {
+    let definition = |mapping: &&Mapping| {
+        let constraints = constraints(mapping);
+        (mapping.name.to_owned(), object(mapping, &constraints))
+    };
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
-        "$ref": reference(root),
-        "$defs": definitions,
+        "$ref": mappings.first().map(|root| reference(root)),
+        "$defs": mappings.iter().map(definition).collect::<Map<_, _>>(),
     })
 }
 
@@ -59,12 +60,11 @@ const TIME: &str =
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9:.]+([Zz]|[+-][0-9]{2}:?[0-9]{2})(\\[[^\\]]+\\])?$";
 
 /// The reference to the definition of a mapping.
-pub fn reference(mapping: &Mapping) -> String {
+fn reference(mapping: &Mapping) -> String {
     format!("#/$defs/{}", mapping.name)
 }
 
-/// The schema of one mapping, with these constraints.
-pub fn object_of(mapping: &Mapping, together: &Value) -> Value {
+fn object(mapping: &Mapping, constraints: &Value) -> Value {
     let required: Vec<_> = mapping.required().map(|(name, _)| name).collect();
     let properties: Map<String, Value> = mapping
         .fields
@@ -77,18 +77,17 @@ pub fn object_of(mapping: &Mapping, together: &Value) -> Value {
         "properties": properties,
         "required": required,
         "additionalProperties": false,
-        "allOf": together,
+        "allOf": constraints,
     })
 }
 
-fn object(mapping: &Mapping) -> Value {
-    let together = match mapping.name {
+fn constraints(mapping: &Mapping) -> Value {
+    match mapping.name {
         "limit" | "candidate" => limit_constraints(),
         "reserve" => reserve_constraints(),
         "descriptor" => exclusive_fields(),
         _ => json!([true]),
-    };
-    object_of(mapping, &together)
+    }
 }
 
 /// The schema of a field's value. `null` is the same as an absent field, except where it would
@@ -221,13 +220,6 @@ fn exclusive_fields() -> Value {
 /// The constraints between the fields of a limit.
 fn limit_constraints() -> Value {
     let is = |name: &str, value: Value| json!({ "required": [name], "properties": { name: { "const": value } } });
-    let ours = LIMIT
-        .fields
-        .iter()
-        .filter(|field| matches!(field.origin, Origin::Tollgate));
-    // A limit can be tried where there is none.
-    let ours = ours.filter(|field| field.name != CANDIDATE.name);
-    let ours: Vec<_> = ours.map(|field| field.name).collect();
     let unlimited = is("unlimited", json!(true));
     let slots: Vec<_> = ALGORITHMS
         .iter()
@@ -240,7 +232,7 @@ fn limit_constraints() -> Value {
     let units = Unit::ALL.map(Unit::name);
     let a_unit = json!({ "type": "string", "pattern": case_insensitive_pattern(&units) });
     let mut together = vec![
-        json!({ "if": unlimited, "then": none_of(&ours) }),
+        json!({ "if": unlimited, "then": none_of(excluded_by_unlimited()) }),
         json!({
             "if": { "anyOf": [unlimited, in_flight] },
             "else": { "required": ["unit"], "properties": { "unit": a_unit } },
@@ -248,7 +240,7 @@ fn limit_constraints() -> Value {
         json!({
             "if": in_flight,
             "then": {
-                "allOf": [none_of(&["unit", "unit_multiplier"])],
+                "allOf": [none_of(["unit", "unit_multiplier"])],
                 "required": ["slot_seconds"],
                 "properties": { "slot_seconds": { "type": "integer" } },
             },
@@ -258,7 +250,7 @@ fn limit_constraints() -> Value {
     let in_calendar = is("calendar", json!(true));
     together.push(json!({
         "if": { "anyOf": [unlimited, in_calendar] },
-        "else": none_of(&["time_zone", "week_start"]),
+        "else": none_of(["time_zone", "week_start"]),
     }));
     let short = Unit::ALL
         .into_iter()
@@ -287,7 +279,7 @@ fn limit_constraints() -> Value {
         .collect();
     together.push(json!({
         "if": { "required": ["algorithm"], "properties": { "algorithm": { "enum": cannot_reserve } } },
-        "then": none_of(&["reserve"]),
+        "then": none_of(["reserve"]),
     }));
     json!(together)
 }
@@ -298,16 +290,15 @@ fn reserve_constraints() -> Value {
         json!({ "required": ["amount"], "properties": { "amount": { "type": "string" } } });
     let is_set = |name: &str| json!({ "required": [name], "properties": { name: { "not": { "enum": [null, ""] } } } });
     json!([
-        { "if": is_text, "else": none_of(&["floor", "ceiling", "per"]) },
+        { "if": is_text, "else": none_of(["floor", "ceiling", "per"]) },
         { "if": is_set("key"), "then": is_set("amount") },
     ])
 }
 
 /// None of these fields is set.
-fn none_of(names: &[&str]) -> Value {
-    let fields = names
-        .iter()
-        .map(|name| ((*name).to_owned(), json!({ "type": "null" })));
+pub fn none_of<'n>(names: impl IntoIterator<Item = &'n str>) -> Value {
+    let names = names.into_iter();
+    let fields = names.map(|name| (name.to_owned(), json!({ "type": "null" })));
     json!({ "properties": fields.collect::<Map<_, _>>() })
 }
 
@@ -329,5 +320,5 @@ fn choice_constraint((name, choice): (&str, AlgorithmOption)) -> Value {
     } else {
         json!({ "properties": { "algorithm": { "enum": without } } })
     };
-    json!({ "if": unsaid, "then": none_of(&[name]) })
+    json!({ "if": unsaid, "then": none_of([name]) })
 }

@@ -3,22 +3,17 @@
 use serde_json::{Map, Value, json};
 
 use crate::rule_tests::grammar::{
-    ACTIONS, EXPECT, MAPPINGS, OF_QUOTAS, OF_REQUESTS, OF_SOME, REQUESTS, ROOT,
+    ACTIONS, EXPECT, MAPPINGS, OF_QUOTAS, OF_REQUESTS, OF_SOME, REQUESTS,
 };
-use tollgate_rules::file::{Mapping, object_of, reference};
+use tollgate_rules::file::{Mapping, none_of, schema_of};
 
 /// The JSON Schema. A file of tests may have the settings of these flags.
 pub fn schema(settings: &[String]) -> Value {
-    let definitions: Map<String, Value> = MAPPINGS
-        .iter()
-        .map(|mapping| (mapping.name.to_owned(), object(mapping)))
-        .collect();
-    let mut schema = json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "tollgate file of tests",
-        "$ref": reference(&ROOT),
-        "$defs": definitions,
-    });
+    let constraints = |mapping: &Mapping| match mapping.name {
+        "step" => step_constraints(),
+        _ => json!([true]),
+    };
+    let mut schema = schema_of("tollgate file of tests", &MAPPINGS, constraints);
     if let Some(field) = schema.pointer_mut("/$defs/tests/properties/settings") {
         let value = json!({
             "type": ["string", "number", "boolean", "array"],
@@ -37,23 +32,8 @@ pub fn schema(settings: &[String]) -> Value {
     schema
 }
 
-fn object(mapping: &Mapping) -> Value {
-    let together = if mapping.name == "step" {
-        step_constraints()
-    } else {
-        json!([true])
-    };
-    object_of(mapping, &together)
-}
-
 fn is_set(name: &str) -> Value {
     json!({ "required": [name], "properties": { name: { "not": { "type": "null" } } } })
-}
-
-fn none_of<'n>(names: impl IntoIterator<Item = &'n str>) -> Value {
-    let names = names.into_iter();
-    let fields = names.map(|name| (name.to_owned(), json!({ "type": "null" })));
-    json!({ "properties": fields.collect::<Map<_, _>>() })
 }
 
 /// The constraints between the fields of a step.

@@ -21,7 +21,6 @@ struct Scalar<'l> {
 }
 
 struct ReadObject;
-struct ReadName;
 struct ReadScalar;
 
 /// Reads the lines of a file. Empty lines are skipped.
@@ -76,20 +75,12 @@ fn object(line: &[u8]) -> Result<Object<'_>, serde_json::Error> {
         return Err(serde_json::Error::custom("it is no JSON object"));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(line);
-    let object = ReadObject.deserialize(&mut deserializer)?;
+    let object = deserializer.deserialize_map(ReadObject)?;
     deserializer.end()?;
     Ok(object)
 }
 
 // === impl ReadObject ===
-
-impl<'l> DeserializeSeed<'l> for ReadObject {
-    type Value = Object<'l>;
-
-    fn deserialize<D: Deserializer<'l>>(self, from: D) -> Result<Object<'l>, D::Error> {
-        from.deserialize_map(self)
-    }
-}
 
 impl<'l> Visitor<'l> for ReadObject {
     type Value = Object<'l>;
@@ -100,7 +91,7 @@ impl<'l> Visitor<'l> for ReadObject {
 
     fn visit_map<A: MapAccess<'l>>(self, mut map: A) -> Result<Object<'l>, A::Error> {
         let mut object = Object::default();
-        while let Some(name) = map.next_key_seed(ReadName)? {
+        while let Some(Scalar { text: name, .. }) = map.next_key_seed(ReadScalar)? {
             let scalar = map.next_value_seed(ReadScalar)?;
             let twice = if name == "value" {
                 if !scalar.is_text {
@@ -123,16 +114,6 @@ impl<'l> Visitor<'l> for ReadObject {
     }
 }
 
-// === impl ReadName ===
-
-impl<'l> DeserializeSeed<'l> for ReadName {
-    type Value = Cow<'l, str>;
-
-    fn deserialize<D: Deserializer<'l>>(self, from: D) -> Result<Cow<'l, str>, D::Error> {
-        from.deserialize_str(ReadScalar).map(|scalar| scalar.text)
-    }
-}
-
 // === impl ReadScalar ===
 
 impl<'l> DeserializeSeed<'l> for ReadScalar {
@@ -151,46 +132,35 @@ impl<'l> Visitor<'l> for ReadScalar {
     }
 
     fn visit_borrowed_str<E>(self, text: &'l str) -> Result<Scalar<'l>, E> {
-        Ok(Scalar {
-            text: Cow::Borrowed(text),
-            is_text: true,
-        })
+        Ok(Scalar::new(text, true))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Scalar<'l>, E> {
-        Ok(Scalar {
-            text: Cow::Owned(text.to_owned()),
-            is_text: true,
-        })
+        Ok(Scalar::new(text.to_owned(), true))
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Scalar<'l>, E> {
-        Ok(Scalar::plain(number))
+        Ok(Scalar::new(number.to_string(), false))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<Scalar<'l>, E> {
-        Ok(Scalar::plain(number))
+        Ok(Scalar::new(number.to_string(), false))
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<Scalar<'l>, E> {
-        Ok(Scalar::plain(number))
+        Ok(Scalar::new(number.to_string(), false))
     }
 
     fn visit_bool<E>(self, truth: bool) -> Result<Scalar<'l>, E> {
-        Ok(Scalar {
-            text: Cow::Borrowed(if truth { "true" } else { "false" }),
-            is_text: false,
-        })
+        Ok(Scalar::new(truth.to_string(), false))
     }
 }
 
 // === impl Scalar ===
 
-impl Scalar<'_> {
-    fn plain(number: impl fmt::Display) -> Self {
-        Self {
-            text: Cow::Owned(number.to_string()),
-            is_text: false,
-        }
+impl<'l> Scalar<'l> {
+    fn new(text: impl Into<Cow<'l, str>>, is_text: bool) -> Self {
+        let text = text.into();
+        Self { text, is_text }
     }
 }

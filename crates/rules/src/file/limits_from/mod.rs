@@ -25,30 +25,21 @@ use tollgate_limiter::{Allowance, LimitTable, LineForm, Rule};
 pub use self::reader::LINE_FIELDS;
 use self::reader::TableReader;
 
-/// Fields of a descriptor under which several values share a bucket, and what else a table
-/// excludes.
+/// What to do about fields under which values share a bucket, and about labels of metrics.
+const OWN_BUCKET: &str = "remove it: each value of the file has its own bucket";
+const NO_LABEL: &str = "remove it: a value of the file is no label of a metric";
+
+/// The fields of a descriptor that a table excludes, and what to do.
 const EXCLUDED: [(&str, &str); 6] = [
     ("rate_limits", "use `rate_limit`: a line has one limit"),
-    (
-        "share_threshold",
-        "remove it: each value of the file has its own bucket",
-    ),
+    ("share_threshold", OWN_BUCKET),
     (
         "cidr",
         "match the addresses as text: a file has no prefixes",
     ),
-    (
-        "ipv6_prefix",
-        "remove it: each value of the file has its own bucket",
-    ),
-    (
-        "detailed_metric",
-        "remove it: a value of the file is no label of a metric",
-    ),
-    (
-        "value_to_metric",
-        "remove it: a value of the file is no label of a metric",
-    ),
+    ("ipv6_prefix", OWN_BUCKET),
+    ("detailed_metric", NO_LABEL),
+    ("value_to_metric", NO_LABEL),
 ];
 
 /// Reads a table from the bytes of a file: JSON lines if its name ends in `.jsonl`, else CSV.

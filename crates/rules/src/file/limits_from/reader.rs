@@ -10,31 +10,13 @@ use std::collections::HashMap;
 use std::fmt::Display;
 
 use crate::file::diagnostic::ERRORS_COUNTED_MAX;
+pub use crate::file::grammar_limit::LINE_FIELDS;
 use crate::file::grammar_limit::{LINE, LINES};
 use crate::file::limit_files::{LINE_ERRORS_MAX, LineError, ReadTable, TableErrors};
 use crate::file::rate_limit::allowance;
 use crate::file::{Code, FieldPath, Reader, TEXT_BYTES_MAX};
 use crate::yaml::Node;
 use tollgate_limiter::{Allowance, Limit, LimitTableBuilder, LineForm};
-
-/// The fields of a line besides `value`, as in `rate_limit`, and `shadow_mode`.
-pub const LINE_FIELDS: [&str; 15] = [
-    "unit",
-    "requests_per_unit",
-    "unit_multiplier",
-    "algorithm",
-    "burst",
-    "segments",
-    "refill",
-    "calendar",
-    "time_zone",
-    "week_start",
-    "count_refused",
-    "charged",
-    "slot_seconds",
-    "unlimited",
-    "shadow_mode",
-];
 
 /// The indices of the fields that are numbers of one line, and not of a form.
 pub(super) const REQUESTS: usize = 1;

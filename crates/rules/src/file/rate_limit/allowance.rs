@@ -20,17 +20,6 @@ use tollgate_limiter::{
     Unit, Weekday,
 };
 
-/// Fields without effect beside `unlimited`, as are the choices of an algorithm.
-const WITHOUT_EFFECT_IN_UNLIMITED: [&str; 7] = [
-    "unit_multiplier",
-    "algorithm",
-    "reserve",
-    "lease",
-    "cost",
-    "budget",
-    "rlqs",
-];
-
 /// What a limit allows, and the key of its holders.
 pub(in crate::file) fn allowance(
     reader: &mut Reader<'_>,
@@ -92,8 +81,7 @@ fn unlimited(reader: &mut Reader<'_>, fields: &Fields<'_>, unit: &str) -> Option
             }
         }
     }
-    let choices = grammar_limit::choices().map(|(name, _)| name);
-    for name in WITHOUT_EFFECT_IN_UNLIMITED.into_iter().chain(choices) {
+    for name in grammar_limit::excluded_by_unlimited() {
         if fields.has(name) {
             let message = format!("'{name}' has no effect beside unlimited");
             let error = Diagnostic::error(Code::ConflictingKeys, fields.at_key(name), message);
