@@ -120,16 +120,8 @@ fn read_overlay(options: &Options) -> Result<Option<Source>, LoadError> {
     overlay.transpose().map_err(LoadError::Overlay)
 }
 
-/// Loads the rules of these texts. [`Options::overlay`] is not read.
-///
-/// # Errors
-///
-/// When they have errors.
-pub fn load_sources(sources: &[Source], options: Options) -> Result<Rules, Report> {
-    load_overlaid(sources, None, options)
-}
-
-/// Loads the rules of these texts, with the text of an overlay.
+/// Loads the rules of these texts, perhaps with the text of an overlay. [`Options::overlay`] is not
+/// read.
 ///
 /// # Errors
 ///

@@ -7,7 +7,7 @@ use super::Simulation;
 use crate::pipeline::Config;
 use tollgate_rules::file::Options;
 use tollgate_rules::path::Source;
-use tollgate_rules::reload::load_sources;
+use tollgate_rules::reload::load_overlaid;
 use tollgate_wire::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
@@ -43,7 +43,7 @@ fn simulation() -> Simulation {
         name: "rules.yaml".into(),
         text: RULES.into(),
     };
-    let rules = load_sources(&[source], Options::default()).expect("rules");
+    let rules = load_overlaid(&[source], None, Options::default()).expect("rules");
     simulation.set_rules(rules);
     simulation
 }

@@ -14,7 +14,7 @@ use crate::recording::{Event, Events, ReadError, Summary};
 use tollgate_engine::simulation::{Config, PlannedRequest, Simulation};
 use tollgate_rules::file;
 use tollgate_rules::path::Source;
-use tollgate_rules::reload::load_sources;
+use tollgate_rules::reload::load_overlaid;
 use tollgate_wire::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
@@ -87,7 +87,7 @@ fn side(name: &str, text: &str) -> Side {
         limit_files: Some(file::LimitFiles::default()),
         ..file::Options::default()
     };
-    let rules = load_sources(&[source], options);
+    let rules = load_overlaid(&[source], None, options);
     Side {
         path: PathBuf::from(name),
         rules: rules.unwrap_or_else(|report| panic!("{}", report.render(false))),

@@ -51,7 +51,7 @@ struct LimitPlaces<'n> {
 pub(super) fn rate_limits(loader: &mut Loader<'_>, fields: &Fields<'_>, rule: &Rule) -> Vec<Rule> {
     let reader = &mut loader.reader;
     let example = "rate_limits: [{unit: second, requests_per_unit: 10}, …]";
-    let items = reader.items(fields, "rate_limits", example);
+    let mut items = reader.items(fields, "rate_limits", example);
     if let Some(node) = fields.given("rate_limit") {
         if fields.has("rate_limits") {
             let message = "'rate_limit' and 'rate_limits' on one descriptor";
@@ -70,8 +70,7 @@ pub(super) fn rate_limits(loader: &mut Loader<'_>, fields: &Fields<'_>, rule: &R
             reader.type_error(error.edit(fields.key_span("rate_limit"), "rate_limits"));
             return Vec::new();
         }
-        let read = rate_limit(loader, &Item { node, path }, rule.clone());
-        return read.into_iter().map(|(rule, _)| rule).collect();
+        items = vec![Item { node, path }];
     }
     if items.len() > LIMITS_MAX {
         let message = format!("more than {LIMITS_MAX} limits on one descriptor");
