@@ -135,9 +135,14 @@ impl<'n> Fields<'n> {
         over
     }
 
+    /// The type of a field's value.
+    pub fn kind(&self, name: &str) -> Option<&'static Kind> {
+        self.mapping.field(name).map(|field| &field.kind)
+    }
+
     /// The words of which a field has one.
-    pub fn words(&self, name: &str) -> Vec<&'static str> {
-        match self.mapping.field(name).map(|field| &field.kind) {
+    pub(crate) fn words(&self, name: &str) -> Vec<&'static str> {
+        match self.kind(name) {
             Some(Kind::Enum { words, .. }) => words(),
             _ => Vec::new(),
         }

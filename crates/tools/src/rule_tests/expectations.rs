@@ -1,22 +1,24 @@
 //! What the answers of a step are to be, as a file has it.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
 use crate::rule_tests::grammar::{EXPECT, EXPECTED_DESCRIPTOR, OF_QUOTAS};
 use crate::rule_tests::load::{Loader, with_place};
 use crate::rule_tests::test_file::{Expectation, Expected};
 use crate::rule_tests::values::wait;
-use tollgate_rules::file::{FieldPlace, Fields};
+use tollgate_rules::file::{FieldPlace, Fields, Kind};
 use tollgate_rules::yaml::Node;
 
-fn expect(at: &Fields<'_>, field: &str, value: Option<impl Display>) -> Option<Expectation> {
-    value.map(|value| Expectation {
-        field: field.to_owned(),
-        span: at.span_of(field),
-        text: Some(value.to_string()),
-    })
-}
+/// The fields that an answer and each of its descriptors have, and those of an answer alone, in the
+/// order in which differences are reported.
+const OF_DESCRIPTORS: [&str; 4] = ["verdict", "remaining", "rule", "reset_after"];
+const OF_ANSWERS: [&str; 5] = [
+    "retry_after",
+    "no_limit",
+    "reservation",
+    "reserved",
+    "committed",
+];
 
 // === impl Loader ===
 
@@ -30,35 +32,17 @@ impl Loader<'_> {
             let help = "move it into a step with `quota`, or remove it";
             self.no_effect(at, field, "without `quota`", help);
         }
-        let mut answer = Vec::new();
-        answer.extend(expect(at, "admitted", self.reader.integer(at, "admitted")));
-        answer.extend(self.status(at));
-        answer.extend(expect(
-            at,
-            "retry_after",
-            self.parsed(at, "retry_after", wait),
-        ));
-        answer.extend(self.expected_word(at, "no_limit"));
-        answer.extend(self.expected_word(at, "reservation"));
-        answer.extend(expect(at, "reserved", self.reader.integer(at, "reserved")));
-        answer.extend(expect(
-            at,
-            "committed",
-            self.reader.integer(at, "committed"),
-        ));
+        let mut answer = self.expectations(at, &["admitted"]);
+        answer.extend(self.expectations(at, &OF_DESCRIPTORS));
+        answer.extend(self.expectations(at, &OF_ANSWERS));
         answer.extend(self.headers(at));
-        let body = at.has("body");
-        answer.extend(expect(
-            at,
-            "body",
-            body.then(|| self.reader.text(at, "body")),
-        ));
+        answer.extend(self.expectations(at, &["body"]));
         let descriptors = at.has("descriptors").then(|| {
             let example = "- {verdict: OK}";
             self.list(at, "descriptors", example, usize::MAX, |this, item| {
                 let reader = &mut this.reader;
                 let at = reader.fields(item.node, item.path, &EXPECTED_DESCRIPTOR);
-                Some(at.map_or_else(Vec::new, |at| this.status(&at)))
+                Some(at.map_or_else(Vec::new, |at| this.expectations(&at, &OF_DESCRIPTORS)))
             })
         });
         Expected {
@@ -67,21 +51,28 @@ impl Loader<'_> {
         }
     }
 
-    /// Reads what an answer, or a part of it about one descriptor, is to be.
-    fn status(&mut self, at: &Fields<'_>) -> Vec<Expectation> {
-        let verdict = self.expected_word(at, "verdict");
-        let remaining = expect(at, "remaining", self.reader.integer(at, "remaining"));
-        let rule = Some(self.reader.text(at, "rule")).filter(|rule| !rule.is_empty());
-        let rule = expect(at, "rule", rule);
-        let reset_after = expect(at, "reset_after", self.parsed(at, "reset_after", wait));
-        let all = [verdict, remaining, rule, reset_after];
-        all.into_iter().flatten().collect()
-    }
-
-    fn expected_word(&mut self, at: &Fields<'_>, field: &'static str) -> Option<Expectation> {
-        let known = at.words(field);
-        let find = |word: &str| known.into_iter().find(|known| *known == word);
-        expect(at, field, self.reader.word(at, field, find))
+    /// Reads what these fields are to be, by their types.
+    fn expectations(&mut self, at: &Fields<'_>, names: &[&'static str]) -> Vec<Expectation> {
+        let mut found = Vec::new();
+        for name in names.iter().copied().filter(|name| at.has(name)) {
+            let text = match at.kind(name) {
+                Some(Kind::Integer(_)) => self.reader.integer(at, name).map(|it| it.to_string()),
+                Some(Kind::Wait) => self.parsed(at, name, wait).map(|it| it.to_string()),
+                Some(Kind::Enum { words, .. }) => {
+                    let word = |text: &str| words().contains(&text).then(|| text.to_owned());
+                    self.reader.word(at, name, word)
+                }
+                _ => Some(self.reader.text(at, name).to_owned()),
+            };
+            // No rule is no expectation; a body may be empty.
+            let text = text.filter(|text| name != "rule" || !text.is_empty());
+            found.extend(text.map(|text| Expectation {
+                field: name.to_owned(),
+                span: at.span_of(name),
+                text: Some(text),
+            }));
+        }
+        found
     }
 
     /// Reads headers by their names. The case of a name does not matter.
