@@ -5,7 +5,7 @@
 //! all its work, and what is left of its output is dropped. Output that is lost for another reason,
 //! such as a full disk, is reported, and the command fails.
 
-use std::fmt::Arguments;
+use std::fmt::{Arguments, Display};
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -79,8 +79,9 @@ pub(super) fn exit(exit: Exit) -> Exit {
 }
 
 /// A number with its noun: `1 key`, `12 keys`.
-pub(super) fn counted(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
+pub(super) fn counted(number: impl Copy + Display, noun: &str) -> String {
+    let number = number.to_string();
+    let plural = if number == "1" { "" } else { "s" };
     format!("{number} {noun}{plural}")
 }
 

@@ -26,10 +26,16 @@ pub(super) fn render(report: &ReplayReport) -> String {
     if let Some(changes) = &report.changes {
         let (count, keys) = (changes.newly_refused, &changes.keys_newly_refused);
         lines.push(String::new());
-        lines.push(format!("Newly refused by --against: {}", requests(count)));
+        lines.push(format!(
+            "Newly refused by --against: {}",
+            counted(count, "request")
+        ));
         lines.extend(key_lines(keys, changes.keys_newly_refused_omitted));
         let (count, keys) = (changes.newly_admitted, &changes.keys_newly_admitted);
-        lines.push(format!("Newly admitted by --against: {}", requests(count)));
+        lines.push(format!(
+            "Newly admitted by --against: {}",
+            counted(count, "request")
+        ));
         lines.extend(key_lines(keys, changes.keys_newly_admitted_omitted));
     }
     lines.extend(side_lines("--rules", &report.base, &report.recording));
@@ -138,10 +144,6 @@ fn total_lines(report: &ReplayReport) -> Vec<String> {
     lines
 }
 
-fn requests(count: u64) -> String {
-    counted(usize::try_from(count).unwrap_or(usize::MAX), "request")
-}
-
 /// A count, and which part of all requests it is.
 #[allow(clippy::cast_precision_loss)] // a share for people
 fn share(count: u64, total: u64) -> String {
@@ -199,10 +201,7 @@ fn rule_lines(rule: &RuleReport, recording: &RecordingFacts) -> Vec<String> {
         return lines;
     }
     let (admitted, refused) = (rule.admitted, rule.refused);
-    let keys = counted(
-        usize::try_from(rule.keys_refused).unwrap_or(usize::MAX),
-        "key",
-    );
+    let keys = counted(rule.keys_refused, "key");
     let would_refuse = match rule.would_refuse {
         0 if !rule.shadow_mode => String::new(),
         hits => format!(", would refuse {hits}"),
@@ -255,10 +254,7 @@ fn recorded_lines(recorded: &Recorded) -> Vec<String> {
         let (domain, key) = (shown(&difference.domain), key_text(&difference.entries));
         let (recorded, replayed) = (&difference.recorded, &difference.replayed);
         lines.push(format!("  {}  {domain} {key}", difference.at));
-        let times = counted(
-            usize::try_from(difference.count).unwrap_or(usize::MAX),
-            "time",
-        );
+        let times = counted(difference.count, "time");
         lines.push(format!(
             "    recorded {recorded}, replayed {replayed}, {times}"
         ));

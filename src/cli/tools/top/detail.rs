@@ -273,7 +273,7 @@ fn quota_lines(row: &QuotaRow) -> Vec<String> {
         (None, None) => "all assignments are fair".to_owned(),
     };
     let replicas = counted(row.replicas, "replica");
-    let streams = counted(usize::try_from(streams).unwrap_or(usize::MAX), "stream");
+    let streams = counted(streams, "stream");
     let mut lines = vec![
         format!("domain    {}", visible(&row.sum.domain)),
         format!("rule      {}", visible(&row.sum.rule)),
