@@ -6,15 +6,14 @@
 //! Events after the last watermark are dropped and counted: others of their time may be missing.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, BufReader, ErrorKind, Read};
+use std::io::{BufReader, ErrorKind, Read};
 use std::sync::Arc;
 
-use prost::Message as _;
-
-use super::{EVENTS_HELD_MAX, Events, ITEM_BYTES_MAX, ReadError, VERSION};
+use super::received::{add_skipped, decode_item, split_item};
+use super::{EVENTS_HELD_MAX, Events, ReadError, VERSION};
 use tollgate_wire::proto::tollgate::recording::v1::item::Item as Kind;
 use tollgate_wire::proto::tollgate::recording::v1::{
-    Header, Item, Refund, Request, Reset, Rules, Skipped,
+    Header, Refund, Request, Reset, Rules, Skipped,
 };
 
 /// What happened, with its place in the order.
@@ -64,9 +63,14 @@ pub struct Reader<R: Read> {
     /// Events that wait for earlier ones, by their order and, for those of one order, their item.
     held: BTreeMap<(u64, u64), Event>,
     ready: VecDeque<Event>,
+    /// What was read of the file, and how much of it was taken.
     buffer: Vec<u8>,
+    read: usize,
     is_done: bool,
 }
+
+/// How many bytes are read at once.
+const READ_BYTES: usize = 64 << 10;
 
 // === impl Reader ===
 
@@ -85,6 +89,7 @@ impl<R: Read> Reader<R> {
             held: BTreeMap::new(),
             ready: VecDeque::new(),
             buffer: Vec::new(),
+            read: 0,
             is_done: false,
         };
         match reader.read_item() {
@@ -143,23 +148,17 @@ impl<R: Read> Reader<R> {
     /// The next item; none at the end of the file, also where an item is cut off.
     fn read_item(&mut self) -> Result<Option<Kind>, ReadError> {
         loop {
-            let Some(bytes) = self.read_length()? else {
-                return Ok(None);
+            let left = self.buffer.get(self.read..).unwrap_or_default();
+            let whole = split_item(left, self.item.saturating_add(1))?;
+            let Some((item, rest)) = whole else {
+                if !self.read_more()? {
+                    return Ok(None);
+                }
+                continue;
             };
+            self.read = self.buffer.len().saturating_sub(rest.len());
             self.item = self.item.saturating_add(1);
-            let item = self.item;
-            let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-            if length > ITEM_BYTES_MAX {
-                return Err(ReadError::TooLong { item, bytes });
-            }
-            self.buffer.resize(length, 0);
-            if let Err(error) = self.items.read_exact(&mut self.buffer) {
-                return cut_off(error).map(|()| None);
-            }
-            let message = Item::decode(&*self.buffer).map_err(|error| ReadError::Damaged {
-                item,
-                why: error.to_string(),
-            })?;
+            let message = decode_item(item, self.item)?;
             // A later version may have other items.
             if let Some(kind) = message.item {
                 return Ok(Some(kind));
@@ -167,24 +166,19 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The length of the next item, a varint; none at the end.
-    fn read_length(&mut self) -> Result<Option<u64>, ReadError> {
-        let mut length = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let mut byte = [0];
-            if let Err(error) = self.items.read_exact(&mut byte) {
-                return cut_off(error).map(|()| None);
-            }
-            let [byte] = byte;
-            length |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(Some(length));
-            }
-        }
-        Err(ReadError::Damaged {
-            item: self.item.saturating_add(1),
-            why: "its length is no number".to_owned(),
-        })
+    /// Reads more of the file. False at its end, also where a frame is cut off.
+    fn read_more(&mut self) -> Result<bool, ReadError> {
+        self.buffer.drain(..self.read);
+        self.read = 0;
+        let before = self.buffer.len();
+        self.buffer.resize(before.saturating_add(READ_BYTES), 0);
+        let free = self.buffer.get_mut(before..).unwrap_or_default();
+        let read = match self.items.read(free) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
+            read => read?,
+        };
+        self.buffer.truncate(before.saturating_add(read));
+        Ok(read > 0)
     }
 }
 
@@ -211,26 +205,5 @@ impl<R: Read> Events for Reader<R> {
                 Some(item) => self.take(item)?,
             }
         }
-    }
-}
-
-/// Adds counts of what was not recorded.
-pub(super) fn add_skipped(sum: &mut Skipped, more: &Skipped) {
-    for (sum, more) in [
-        (&mut sum.rate, more.rate),
-        (&mut sum.slow_reader, more.slow_reader),
-        (&mut sum.without_entry, more.without_entry),
-        (&mut sum.too_long, more.too_long),
-        (&mut sum.caller_left, more.caller_left),
-    ] {
-        *sum = sum.saturating_add(more);
-    }
-}
-
-/// Nothing when the file ends here; else why it cannot be read.
-fn cut_off(error: io::Error) -> Result<(), ReadError> {
-    match error.kind() {
-        ErrorKind::UnexpectedEof => Ok(()),
-        _ => Err(ReadError::File(error)),
     }
 }

@@ -18,6 +18,9 @@ const CALL_KEY: u8 = 9 << 3 | 2;
 /// The longest length of an item, in bytes.
 const LENGTH_BYTES_MAX: usize = 10;
 
+/// An item, and what follows it.
+type Split<'b> = (&'b [u8], &'b [u8]);
+
 /// What was received so far.
 #[derive(Debug, Default)]
 pub struct Received {
@@ -54,12 +57,8 @@ impl Received {
             &joined
         };
         let whole = left;
-        while let Some((head, length)) = self.length(left)? {
-            let end = head.saturating_add(length);
-            let Some((item, rest)) = left.split_at_checked(end) else {
-                break;
-            };
-            self.look_at(item.get(head..).unwrap_or_default())?;
+        while let Some((item, rest)) = split_item(left, self.items.saturating_add(1))? {
+            self.look_at(item)?;
             left = rest;
         }
         let done = whole.len().saturating_sub(left.len());
@@ -68,26 +67,6 @@ impl Received {
         }
         self.rest = left.to_vec();
         Ok(())
-    }
-
-    /// The length of the first item and of its length; none when they are not whole.
-    fn length(&self, bytes: &[u8]) -> Result<Option<(usize, usize)>, ReadError> {
-        let item = self.items.saturating_add(1);
-        let mut rest = bytes;
-        match prost::decode_length_delimiter(&mut rest) {
-            Ok(length) if length <= ITEM_BYTES_MAX => {
-                Ok(Some((bytes.len().saturating_sub(rest.len()), length)))
-            }
-            Ok(length) => Err(ReadError::TooLong {
-                item,
-                bytes: length as u64,
-            }),
-            Err(_) if bytes.len() < LENGTH_BYTES_MAX => Ok(None),
-            Err(_) => Err(ReadError::Damaged {
-                item,
-                why: "its length is no number".to_owned(),
-            }),
-        }
     }
 
     fn look_at(&mut self, item: &[u8]) -> Result<(), ReadError> {
@@ -99,17 +78,51 @@ impl Received {
             self.requests = self.requests.saturating_add(1);
             return Ok(());
         }
-        let message = Item::decode(item).map_err(|error| ReadError::Damaged {
-            item: self.items,
-            why: error.to_string(),
-        })?;
-        match message.item {
+        match decode_item(item, self.items)?.item {
             Some(Kind::Header(header)) => self.header = Some(header),
             Some(Kind::Rules(rules)) => self.rules = Some(rules),
-            Some(Kind::Skipped(more)) => super::reader::add_skipped(&mut self.skipped, &more),
+            Some(Kind::Skipped(more)) => add_skipped(&mut self.skipped, &more),
             Some(Kind::End(end)) => self.ended = Some(end.reason),
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// The first item, without its length, and what follows it; none where it is not whole. `number` is
+/// its number, for errors.
+pub(super) fn split_item(bytes: &[u8], number: u64) -> Result<Option<Split<'_>>, ReadError> {
+    let mut rest = bytes;
+    match prost::decode_length_delimiter(&mut rest) {
+        Ok(length) if length <= ITEM_BYTES_MAX => Ok(rest.split_at_checked(length)),
+        Ok(length) => Err(ReadError::TooLong {
+            item: number,
+            bytes: length as u64,
+        }),
+        Err(_) if bytes.len() < LENGTH_BYTES_MAX => Ok(None),
+        Err(_) => Err(ReadError::Damaged {
+            item: number,
+            why: "its length is no number".to_owned(),
+        }),
+    }
+}
+
+pub(super) fn decode_item(item: &[u8], number: u64) -> Result<Item, ReadError> {
+    Item::decode(item).map_err(|error| ReadError::Damaged {
+        item: number,
+        why: error.to_string(),
+    })
+}
+
+/// Adds counts of what was not recorded.
+pub(super) fn add_skipped(sum: &mut Skipped, more: &Skipped) {
+    for (sum, more) in [
+        (&mut sum.rate, more.rate),
+        (&mut sum.slow_reader, more.slow_reader),
+        (&mut sum.without_entry, more.without_entry),
+        (&mut sum.too_long, more.too_long),
+        (&mut sum.caller_left, more.caller_left),
+    ] {
+        *sum = sum.saturating_add(more);
     }
 }
