@@ -113,6 +113,49 @@ async fn a_changed_line_keeps_its_bucket_and_a_bad_file_changes_nothing() {
     );
 }
 
+/// A plan has several limits, and all values that have it get another one at a reload, in the
+/// buckets that they had.
+#[tokio::test]
+async fn lines_may_name_plans() {
+    let (_directory, path) = table("");
+    fs::write(
+        &path,
+        "value,unit,requests_per_unit,plan,shadow_mode\na,,,free,\nb,,,pro,\nc,hour,3,,\nd,,,free,true\n",
+    )
+    .unwrap();
+    let rules = |pro: u32| {
+        let plans = format!(
+            "plans: {{free: {{unit: hour, requests_per_unit: 2}}, \
+             pro: [{{unit: day, requests_per_unit: {pro}}}, {{unit: hour, requests_per_unit: 5}}]}}\n"
+        );
+        rules(&path) + &plans
+    };
+    let mut service = Service::start(&rules(4), &[]).await;
+    assert_eq!(hit(&mut service, "a").await, (2, 1));
+    assert_eq!(hit(&mut service, "b").await, (4, 3), "the tighter limit");
+    assert_eq!(hit(&mut service, "c").await, (3, 2));
+    assert_eq!(
+        hit(&mut service, "x").await,
+        (7, 6),
+        "the limit of the rule"
+    );
+    hit(&mut service, "a").await;
+    let refused = service.status("d", hits("k", "a", 1)).await;
+    assert_eq!(refused.code(), Code::OverLimit);
+    for _ in 0..3 {
+        let shadowed = service.status("d", hits("k", "d", 1)).await;
+        assert_eq!(shadowed.code(), Code::Ok, "the line's shadow mode");
+    }
+    service.reload(&rules(40)).await;
+    assert_eq!(hit(&mut service, "b").await, (5, 3), "what was taken stays");
+    // A plan that is not there changes nothing.
+    fs::write(&path, "value,plan\na,gold\n").unwrap();
+    service.reload(&rules(40)).await;
+    assert_eq!(hit(&mut service, "b").await, (5, 2));
+    let why = service.generations.refused().unwrap().to_string();
+    assert!(why.contains("there is no plan 'gold'"), "{why}");
+}
+
 #[tokio::test]
 async fn the_admin_port_shows_a_table_as_one_rule() {
     let (_directory, path) = table("a,hour,3,,\nb,minute,5,,\n");

@@ -29,10 +29,13 @@ const INDEX_MASK: u32 = (1 << TAG_SHIFT) - 1;
 pub struct TableLine(NonZeroU32);
 
 /// What lines have in common besides their numbers of requests.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LineForm {
     /// The allowance of a line of this form. The numbers of its limit are those of any line.
     pub allowance: Allowance,
+    /// The plan whose limits the lines have, in place of the allowance; none where they have their
+    /// own.
+    pub plan: Option<Arc<str>>,
     /// The shadow mode; none where the line does not set it.
     pub shadow_mode: Option<bool>,
 }
@@ -80,6 +83,8 @@ pub struct RuleLines {
     pub table: Arc<LimitTable>,
     /// The index of the form.
     pub form: usize,
+    /// Whether the limit is that of a plan, and not of each line.
+    pub is_plan: bool,
 }
 
 // === impl TableLine ===
@@ -235,7 +240,7 @@ impl LimitTable {
 
     /// What a line allows, and its shadow mode.
     pub fn form(&self, line: TableLine) -> Option<LineForm> {
-        let form = self.forms.get(self.form_of(line))?;
+        let form = self.forms.get(self.form_of(line))?.clone();
         Some(LineForm {
             allowance: match form.allowance {
                 Allowance::Unlimited => Allowance::Unlimited,
@@ -244,7 +249,7 @@ impl LimitTable {
                     algorithm,
                 },
             },
-            ..*form
+            ..form
         })
     }
 
@@ -284,6 +289,8 @@ impl fmt::Debug for LimitTable {
 
 impl PartialEq for RuleLines {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.table, &other.table) && self.form == other.form
+        Arc::ptr_eq(&self.table, &other.table)
+            && self.form == other.form
+            && self.is_plan == other.is_plan
     }
 }

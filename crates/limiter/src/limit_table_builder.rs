@@ -55,6 +55,7 @@ impl LimitTableBuilder {
     pub fn form(&mut self, form: LineForm) -> Result<usize, AddLineError> {
         let same = |known: &LineForm| {
             known.shadow_mode == form.shadow_mode
+                && known.plan == form.plan
                 && without_numbers(known.allowance) == without_numbers(form.allowance)
         };
         if let Some(known) = self.forms.iter().position(same) {
@@ -128,7 +129,7 @@ impl fmt::Display for AddLineError {
             ),
             Self::TooManyForms => write!(
                 f,
-                "more than {TABLE_FORMS_MAX} combinations of window, algorithm and shadow_mode"
+                "more than {TABLE_FORMS_MAX} combinations of plan, window, algorithm and shadow_mode"
             ),
         }
     }

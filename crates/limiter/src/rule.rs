@@ -142,6 +142,8 @@ pub struct Rule {
     pub metadata: Option<MetadataValue>,
     /// The response sent to the client on a refusal. Shared by the limits of the descriptor.
     pub over_limit: Option<Arc<OverLimitResponse>>,
+    /// The plan that it is of; none for a limit of its own.
+    pub plan: Option<Arc<str>>,
     /// The lines of a table that it is for; none for a limit of the rules file itself.
     pub lines: Option<Box<RuleLines>>,
     /// Its index in its rule set.
@@ -282,6 +284,7 @@ impl Rule {
             detailed_metric: false,
             metadata: None,
             over_limit: None,
+            plan: None,
             lines: None,
             index: 0,
             fingerprint: 0,
@@ -339,8 +342,10 @@ impl Rule {
     /// Its limit for the values of a line; `limit` without a table.
     #[inline]
     pub fn limit_of(&self, line: TableLine, limit: &Limit) -> Limit {
-        let lines = self.lines.as_ref();
-        lines.map_or(*limit, |lines| lines.table.limit(line, limit))
+        match &self.lines {
+            Some(lines) if !lines.is_plan => lines.table.limit(line, limit),
+            _ => *limit,
+        }
     }
 
     /// The label of each level, outermost first, as configured.

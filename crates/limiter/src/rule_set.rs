@@ -97,8 +97,8 @@ struct Node {
 #[derive(Clone, Debug)]
 struct LimitsByValue {
     table: Arc<LimitTable>,
-    /// The index of the rule of its first form. The others follow.
-    first: usize,
+    /// The rules of each form, as indices.
+    forms: Box<[Range<usize>]>,
 }
 
 /// How many suggestions and other matches a [`TraceStep`] lists.
@@ -215,30 +215,35 @@ impl RuleSet {
         }
     }
 
-    /// Sets the table of a node whose rules are set: `rules` has one for each form, in order.
+    /// Sets the table of a node whose rules are set: `rules` has those of each form, in order.
     /// Values in the table have the limit of their line, others the rules of the node.
     pub fn set_limit_table(
         &mut self,
         node: usize,
         table: &Arc<LimitTable>,
-        rules: impl IntoIterator<Item = Rule>,
+        rules: impl IntoIterator<Item = Vec<Rule>>,
     ) {
         let Some(node) = self.nodes.get_mut(node) else {
             return;
         };
-        let first = self.rules.len();
-        for (form, mut rule) in rules.into_iter().enumerate() {
-            rule.lines = Some(Box::new(RuleLines {
-                table: Arc::clone(table),
-                form,
-            }));
-            rule.index = self.rules.len();
-            rule.fingerprint = rule.compute_fingerprint();
-            self.rules.push(rule);
+        let mut forms = Vec::new();
+        for (form, rules) in rules.into_iter().enumerate() {
+            let start = self.rules.len();
+            for mut rule in rules {
+                rule.lines = Some(Box::new(RuleLines {
+                    table: Arc::clone(table),
+                    form,
+                    is_plan: rule.plan.is_some(),
+                }));
+                rule.index = self.rules.len();
+                rule.fingerprint = rule.compute_fingerprint();
+                self.rules.push(rule);
+            }
+            forms.push(start..self.rules.len());
         }
         node.by_value = Some(Box::new(LimitsByValue {
             table: Arc::clone(table),
-            first,
+            forms: forms.into(),
         }));
     }
 
@@ -384,7 +389,9 @@ impl RuleSet {
 
     /// The most limits that a descriptor has.
     pub fn descriptor_limits_max(&self) -> usize {
-        let limits = self.nodes.iter().map(|node| node.rules.len());
+        let of_lines = |node: &Node| node.by_value.as_ref()?.forms.iter().map(Range::len).max();
+        let limits = self.nodes.iter();
+        let limits = limits.map(|node| node.rules.len().max(of_lines(node).unwrap_or_default()));
         limits.max().unwrap_or_default().max(1)
     }
 
@@ -530,7 +537,9 @@ impl MatchedRules<'_> {
         let mut rules = self.rules.to_vec();
         for rule in &mut rules {
             let lines = rule.lines.as_ref();
-            if let Some(form) = lines.and_then(|lines| lines.table.form(self.line?)) {
+            if let Some(form) = lines.and_then(|lines| lines.table.form(self.line?))
+                && form.plan.is_none()
+            {
                 rule.allowance = form.allowance;
             }
         }
@@ -602,7 +611,7 @@ impl<'r> DomainRules<'r> {
         })
     }
 
-    /// The rule of a value that is in a table, and its line there. A function of its own, so that
+    /// The rules of a value that is in a table, and its line there. A function of its own, so that
     /// the search without tables stays small.
     #[inline(never)]
     fn rule_of_value(
@@ -611,8 +620,7 @@ impl<'r> DomainRules<'r> {
         value: &[u8],
     ) -> Option<(&'r [Rule], TableLine)> {
         let line = by_value.table.find(value)?;
-        let index = by_value.first.saturating_add(by_value.table.form_of(line));
-        let rule = self.rules.rules.get(index..index.saturating_add(1))?;
-        Some((rule, line))
+        let rules = by_value.forms.get(by_value.table.form_of(line))?;
+        Some((self.rules.rules.get(rules.clone())?, line))
     }
 }

@@ -144,6 +144,9 @@ pub(super) fn rule_lines(
         lines.push(format!("  written in {rule}"));
         lines.push(format!("  with the overlay's entry in {overlay}"));
     }
+    if let Some(plan) = &rule.plan {
+        lines.push(format!("  plan {plan}"));
+    }
     match rule.allowance {
         Allowance::Unlimited => lines.push("  unlimited: never counted, always passes".to_owned()),
         Allowance::Limited { limit, algorithm } => {

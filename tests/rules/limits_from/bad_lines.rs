@@ -250,7 +250,7 @@ fn too_many_forms_are_an_error_of_their_line() {
     assert_eq!(found.len(), 6);
     assert_eq!(
         found[0],
-        "tenants.csv:66: more than 64 combinations of window, algorithm and shadow_mode"
+        "tenants.csv:66: more than 64 combinations of plan, window, algorithm and shadow_mode"
     );
 }
 
@@ -273,4 +273,18 @@ fn rules_that_are_no_file_cannot_name_one() {
     let report = load(&[source("rules.yaml", RULES)], Options::default()).unwrap_err();
     let messages: Vec<_> = report.errors.iter().map(|one| &one.message).collect();
     assert_eq!(messages, ["limits_from needs rules in a file"]);
+}
+
+#[test]
+fn a_line_with_a_plan_has_no_limit_of_its_own() {
+    let rules =
+        format!("{RULES}plans: {{free: {{unit: day, requests_per_unit: 1, budget: shared}}}}\n");
+    let found = with_table(&rules, b"value,unit,plan\na,day,free\n").unwrap_err();
+    assert_eq!(lines(&found), ["tenants.csv:2: 'unit' beside 'plan'"]);
+    let found = with_table(&rules, b"value,plan\na,free\n").unwrap_err();
+    let [error] = &*found.errors else {
+        panic!("{found:?}");
+    };
+    let words = "tenants.csv names the plan 'free', which has 'budget'";
+    assert!(error.message.ends_with(words), "{}", error.message);
 }

@@ -6,7 +6,7 @@ use crate::excerpt::excerpt;
 use crate::file::grammar;
 use crate::file::limits_from::{limits_from, rules_of_forms};
 use crate::file::loader::{Loader, level_field};
-use crate::file::rate_limit::rate_limits;
+use crate::file::plans::written_limits;
 use crate::file::response::{metadata, over_limit, warn_unused_over_limit};
 use crate::file::values::{cite_first, duplicate_values, ipv6_prefix, values};
 use crate::file::{Code, Diagnostic, Fields, Item, Reader};
@@ -17,7 +17,7 @@ use tollgate_limiter::{AddNodeError, Level, Parent, Rule, Values};
 pub const LEVELS_MAX: usize = 24;
 
 /// The fields that give a descriptor limits.
-pub(super) const LIMIT_FIELDS: [&str; 3] = ["rate_limit", "rate_limits", "limits_from"];
+pub(super) const LIMIT_FIELDS: [&str; 4] = ["rate_limit", "rate_limits", "plan", "limits_from"];
 
 /// The level to which descriptors are added.
 #[derive(Clone, Copy)]
@@ -88,7 +88,7 @@ fn descriptor(loader: &mut Loader<'_>, item: Item<'_>, context: DescriptorContex
     rule.quota_mode = reader.boolean(fields, "quota_mode");
     rule.detailed_metric = reader.boolean(fields, "detailed_metric");
     rule.over_limit = over_limit(reader, fields);
-    let mut rules = rate_limits(loader, fields, &rule);
+    let mut rules = written_limits(loader, fields, &rule);
     if values_usable {
         check_share_threshold(&mut loader.reader, fields, &level);
     }
@@ -97,6 +97,10 @@ fn descriptor(loader: &mut Loader<'_>, item: Item<'_>, context: DescriptorContex
         first.metadata.clone_from(&rule.metadata);
     }
     let table = limits_from(loader, fields, &rules);
+    let of_forms = table.as_ref().map(|table| {
+        let of_line = rules.first().unwrap_or(&rule).clone();
+        rules_of_forms(loader, table, [&of_line, &rule], &fields.at("limits_from"))
+    });
     let holder_key = rules
         .iter()
         .find_map(|rule| Some((rule.holder_key.clone()?, rule.reserve.is_some())));
@@ -106,10 +110,6 @@ fn descriptor(loader: &mut Loader<'_>, item: Item<'_>, context: DescriptorContex
         if !rules.is_empty() || table.is_some() {
             record_rules_origin(loader, fields);
         }
-        let of_forms = table.as_ref().map(|table| {
-            let rule = rules.first().unwrap_or(&rule);
-            rules_of_forms(table, rule)
-        });
         loader.rules.set_rules(node, rules);
         if let Some((table, of_forms)) = table.zip(of_forms) {
             loader.rules.set_limit_table(node, &table, of_forms);

@@ -9,6 +9,7 @@ use crate::file::diagnostic::{FilePlace, Phase};
 use crate::file::foreign_format::{self, ForeignFormat};
 use crate::file::grammar;
 use crate::file::loader::{DomainOrigin, Loader};
+use crate::file::plans::check_plans;
 use crate::file::requests::requests;
 use crate::file::{Code, Diagnostic, FieldPath, FieldPlace, Fields, Reader, Span};
 use crate::yaml::{Content, Document, Node};
@@ -49,6 +50,14 @@ pub(super) fn document(loader: &mut Loader<'_>, root: &Node) {
     let Some(fields) = reader.fields(root, FieldPath::ROOT, &grammar::ROOT) else {
         return;
     };
+    if fields.has("plans") {
+        check_plans(loader, &fields);
+        // A file may hold plans alone.
+        if !fields.has_any(&["domain", "descriptors"]) {
+            return;
+        }
+    }
+    let reader = &mut loader.reader;
     let domain = reader.text(&fields, "domain");
     let usable = !domain.is_empty() && reader.check_length(domain, fields.at("domain"));
     if domain.is_empty() {
@@ -165,7 +174,7 @@ fn warn_without_descriptors(loader: &mut Loader<'_>, fields: &Fields<'_>, domain
         Some(_) => false,
     };
     // A file may hold only settings of a domain whose descriptors are in other files.
-    let has_settings = fields.has_any(&["all_or_nothing", "on_store_failure", "requests"]);
+    let has_settings = fields.has_any(&["all_or_nothing", "on_store_failure", "requests", "plans"]);
     let reader = &mut loader.reader;
     // An error, or a misplaced key of this mapping, may say why.
     if reader.error_count() > 0 || reader.has_warning(reader.current_file(), "") {

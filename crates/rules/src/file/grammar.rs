@@ -31,6 +31,7 @@ pub(crate) static ROOT: Mapping = Mapping {
             Kind::Mapping(&REQUESTS),
             "How descriptors are made of HTTP requests, for proxies that send the request itself.",
         ),
+        tollgate("plans", Kind::ByName(&PLAN), "Limits by names, which descriptors and files of limits of all files may have as their `plan`."),
     ],
 };
 
@@ -48,6 +49,7 @@ pub(crate) static DESCRIPTOR: Mapping = Mapping {
         tollgate("regex", Kind::Text, "A regular expression that matches the whole value, as bytes."),
         reference("rate_limit", Kind::Mapping(&LIMIT), "The limit that applies."),
         tollgate("rate_limits", Kind::MappingList(&LIMIT), "Several limits; the tightest one sets the status."),
+        tollgate("plan", Kind::Text, "The name of a plan, whose limits apply."),
         tollgate("limits_from", Kind::Text, "A .csv or .jsonl file with a limit for each of many values; `rate_limit` is for the others."),
         OVER_LIMIT_OF_LEVEL,
         reference("descriptors", Kind::MappingList(&DESCRIPTOR), "The next entries of the descriptor."),
@@ -59,6 +61,9 @@ pub(crate) static DESCRIPTOR: Mapping = Mapping {
         reference("metadata", Kind::AnyMapping, "Returned as dynamic metadata if the descriptor passed."),
     ],
 };
+
+/// The limits of a plan.
+static PLAN: Kind = Kind::MappingOrList(&LIMIT);
 
 pub(super) const ALL_OR_NOTHING: Field = tollgate("all_or_nothing", Kind::Boolean, "A request takes hits from all its limits, or from none if one refuses. Default: --all-or-nothing.");
 pub(super) const ON_STORE_FAILURE: Field = tollgate("on_store_failure", one_of(|| OnUndecided::ALL.map(OnUndecided::name).to_vec()), "The response when the shared store makes no decision. Default: --on-store-failure.");

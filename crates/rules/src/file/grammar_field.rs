@@ -92,6 +92,8 @@ pub enum Kind {
     MappingList(&'static Mapping),
     /// A list of lists of mappings.
     MappingLists(&'static Mapping),
+    /// A mapping, or a list of them.
+    MappingOrList(&'static Mapping),
     /// A list of texts; with `or_one`, also one text.
     TextList {
         /// Whether one text stands for a list of it.

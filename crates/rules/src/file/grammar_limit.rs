@@ -36,9 +36,9 @@ pub(crate) static CANDIDATE: Mapping = Mapping {
 };
 
 /// The fields of a line of a file of limits besides `value`.
-pub const LINE_FIELDS: [&str; 15] = [
+pub const LINE_FIELDS: [&str; 16] = [
     "unit", "requests_per_unit", "unit_multiplier", "algorithm", "burst", "segments", "refill", "calendar",
-    "time_zone", "week_start", "count_refused", "charged", "slot_seconds", "unlimited", "shadow_mode",
+    "time_zone", "week_start", "count_refused", "charged", "slot_seconds", "unlimited", "shadow_mode", "plan",
 ];
 
 /// A line of a file of limits: [`LINE_FIELDS`] in their order. The rule keeps its name and what it
@@ -50,6 +50,7 @@ pub(super) static LINE: Mapping = Mapping {
     fields: &[
         UNIT, REQUESTS_PER_UNIT, UNIT_MULTIPLIER, ALGORITHM, BURST, SEGMENTS, REFILL, CALENDAR,
         TIME_ZONE, WEEK_START, COUNT_REFUSED, CHARGED, SLOT_SECONDS, UNLIMITED, SHADOW_MODE,
+        PLAN_OF_LINE,
     ],
 };
 
@@ -71,6 +72,7 @@ pub(super) const CHARGED: Field = choice("charged", AlgorithmOption::CountRefuse
 const HOLDER_KEY: Field = choice("holder_key", AlgorithmOption::Slots, Kind::Text, "The key of the entry that identifies the holder of a slot; with Envoy, x-request-id.");
 const SLOT_SECONDS: Field = choice("slot_seconds", AlgorithmOption::Slots, Kind::Integer(1..=u32::MAX), "How long a slot is held without a refund, in seconds.");
 const RLQS: Field = tollgate("rlqs", Kind::Boolean, "The limit is apportioned over the proxies that report to the rate limit quota service. A check of it is an error.");
+const PLAN_OF_LINE: Field = tollgate("plan", Kind::Text, "The name of a plan, whose limits the value has. It excludes all other fields but `shadow_mode`.");
 pub(super) const SHADOW_MODE: Field = reference("shadow_mode", Kind::Boolean, "Hits are counted and measured, and never refused.");
 pub(super) const CANDIDATE_OF_LIMIT: Field = tollgate("candidate", Kind::Mapping(&CANDIDATE), "A limit that is decided beside this one and never enforced.");
 

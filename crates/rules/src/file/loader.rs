@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::file::diagnostic::{FilePlace, Phase};
@@ -10,7 +11,7 @@ use crate::file::limit_files::{LimitFiles, LoadedTable};
 use crate::file::{Diagnostic, Fields, Grammar, Reader, RuleOrigins, Span};
 use crate::patterns::Automata;
 use crate::requests::RequestMapping;
-use crate::yaml::Content;
+use crate::yaml::{Content, Node};
 use tollgate_limiter::{Level, Parent, RuleSet, Values};
 
 /// How several files are combined, and what is added to them.
@@ -69,6 +70,15 @@ pub(super) struct Loader<'s> {
     pub(super) tables: Vec<LoadedTable>,
     /// How descriptors are made of HTTP requests, by domain.
     pub(super) requests: RequestMappings,
+    /// The plans of all files.
+    pub(super) plans: HashMap<String, Plan>,
+}
+
+/// A plan, as it is written.
+pub(super) struct Plan {
+    /// The index of its file.
+    pub(super) file: usize,
+    pub(super) limits: Vec<Rc<Node>>,
 }
 
 /// Where the level of a node was written. There can be very many, so its path is formatted only
@@ -121,6 +131,7 @@ impl Loader<'_> {
             domains: HashMap::new(),
             tables: Vec::new(),
             requests: HashMap::new(),
+            plans: HashMap::new(),
         }
     }
 

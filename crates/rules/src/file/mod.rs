@@ -20,6 +20,7 @@
 //! | `document`, `descriptor` | the root, and one level of the tree |
 //! | `values` | the values that a descriptor matches |
 //! | `rate_limit` | limits |
+//! | `plans` | limits by name |
 //! | `limits_from`, `limit_files` | limits by value, from files |
 //! | `requests` | descriptors of HTTP requests |
 //! | `response` | the response on a refusal, and free-form metadata |
@@ -55,6 +56,7 @@ mod limits_from;
 mod loader;
 mod misplaced;
 mod overlay;
+mod plans;
 mod rate_limit;
 mod reader;
 mod report;
@@ -115,6 +117,15 @@ pub fn load_overlaid(
     options: Options,
 ) -> Result<LoadedRules, Report> {
     let mut loader = Loader::new(&grammar::RULES, options);
+    for (file, source) in sources.iter().enumerate() {
+        // What is wrong with the text is reported when the file is read.
+        if source.text.contains("plans")
+            && let Ok(document) = yaml::parse(&source.text)
+            && let Some(root) = document.root
+        {
+            plans::note_plans(&mut loader, file, &root);
+        }
+    }
     for source in sources {
         let budget = reader::unfolding_budget(&source.text);
         loader.reader.file(&source.name, &source.text, budget);
@@ -137,6 +148,10 @@ pub(crate) fn load_documents<'d>(
         ..options
     };
     let mut loader = Loader::new(&grammar::RULES, options);
+    let documents: Vec<_> = documents.into_iter().collect();
+    for (file, (_, root)) in documents.iter().enumerate() {
+        plans::note_plans(&mut loader, file, root);
+    }
     for (name, root) in documents {
         loader.reader.file(name, "", usize::MAX);
         document::document(&mut loader, root);

@@ -136,6 +136,10 @@ fn type_of(kind: &Kind, name: &str) -> Value {
             "type": ["array", "null"],
             "items": { "type": "array", "items": { "$ref": reference(mapping) } }
         }),
+        Kind::MappingOrList(mapping) => json!({ "anyOf": [
+            { "$ref": reference(mapping) },
+            { "type": "array", "items": { "$ref": reference(mapping) }, "minItems": 1 },
+        ]}),
         Kind::TextList { or_one } => {
             let item = json!({ "type": ["string", "number", "boolean"] });
             let list = json!({ "type": "array", "items": item, "minItems": 1 });
@@ -213,8 +217,14 @@ fn exclusive_fields() -> Value {
         let others = ways.iter().skip(position.saturating_add(1));
         others.map(move |other| json!({ "not": { "allOf": [is_set(one), is_set(other)] } }))
     });
-    let limits = json!({ "not": { "allOf": [is_set("rate_limit"), is_set("rate_limits")] } });
-    pairs.chain([limits]).collect()
+    let limits = [
+        ("rate_limit", "rate_limits"),
+        ("plan", "rate_limit"),
+        ("plan", "rate_limits"),
+    ];
+    let limits =
+        limits.map(|(one, other)| json!({ "not": { "allOf": [is_set(one), is_set(other)] } }));
+    pairs.chain(limits).collect()
 }
 
 /// The constraints between the fields of a limit.

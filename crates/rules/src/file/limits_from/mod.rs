@@ -18,6 +18,7 @@ use std::sync::Arc;
 use crate::excerpt::excerpt;
 use crate::file::limit_files::{LoadedTable, ReadTable, TableErrors};
 use crate::file::loader::Loader;
+use crate::file::plans::rules_of_plan;
 use crate::file::rate_limit::algorithms_that_reserve;
 use crate::file::{Code, Diagnostic, FieldPlace, Fields, Position, Reader, Span};
 use tollgate_limiter::{Allowance, LimitTable, LineForm, Rule};
@@ -110,13 +111,10 @@ fn check_beside_table(reader: &mut Reader<'_>, fields: &Fields<'_>, rules: &[Rul
         }
     }
     for rule in rules {
-        // They would need the same limit for all values.
-        let given = [
-            ("budget", rule.budget.is_some()),
-            ("rlqs", rule.rlqs),
-            ("candidate", rule.candidate.is_some()),
-        ];
-        for (name, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+        for (name, _) in not_by_line(rule)
+            .into_iter()
+            .filter(|(_, is_given)| *is_given)
+        {
             let message = format!("'{name}' beside 'limits_from'");
             let help = format!("remove `{name}`: the lines of the file have other limits");
             conflict("rate_limit", message, help);
@@ -182,10 +180,23 @@ fn table_errors(reader: &mut Reader<'_>, errors: TableErrors, at: FieldPlace) {
     }
 }
 
-/// The rules of the forms of a table: those of the descriptor with the limit of a form.
-pub(super) fn rules_of_forms(table: &LimitTable, rule: &Rule) -> Vec<Rule> {
-    let of_form = |form: &LineForm| {
-        let mut rule = rule.clone();
+/// The rules of the forms of a table: `of_line`, the first of the descriptor, with the limit of a
+/// form; or those of a plan, made from `bare`, which has no limit.
+pub(super) fn rules_of_forms(
+    loader: &mut Loader<'_>,
+    table: &LimitTable,
+    [of_line, bare]: [&Rule; 2],
+    at: &FieldPlace,
+) -> Vec<Vec<Rule>> {
+    let of_form = |(index, form): (usize, &LineForm)| {
+        if let Some(plan) = &form.plan {
+            let mut rule = bare.clone();
+            rule.shadow_mode = form.shadow_mode.unwrap_or(rule.shadow_mode);
+            let rules = rules_of_plan(loader, plan, at, &rule);
+            check_plan(&mut loader.reader, table, index, &rules, at);
+            return rules;
+        }
+        let mut rule = of_line.clone();
         rule.allowance = form.allowance;
         rule.shadow_mode = form.shadow_mode.unwrap_or(rule.shadow_mode);
         if form.allowance == Allowance::Unlimited {
@@ -193,7 +204,43 @@ pub(super) fn rules_of_forms(table: &LimitTable, rule: &Rule) -> Vec<Rule> {
             rule.reserve = None;
             rule.holder_key = None;
         }
-        rule
+        vec![rule]
     };
-    table.forms().iter().map(of_form).collect()
+    table.forms().iter().enumerate().map(of_form).collect()
+}
+
+/// Reports what the limits of a plan may not have where lines name it.
+fn check_plan(
+    reader: &mut Reader<'_>,
+    table: &LimitTable,
+    form: usize,
+    rules: &[Rule],
+    at: &FieldPlace,
+) {
+    for (name, _) in rules
+        .iter()
+        .flat_map(not_by_line)
+        .filter(|(_, is_given)| *is_given)
+    {
+        let plan = table
+            .forms()
+            .get(form)
+            .and_then(|form| form.plan.as_deref());
+        let message = format!(
+            "{} names the plan '{}', which has '{name}'",
+            excerpt(table.source()),
+            excerpt(plan.unwrap_or_default()),
+        );
+        let help = format!("remove `{name}` from the plan, or give the lines another plan");
+        reader.error(Code::ConflictingKeys, at.clone(), message, help);
+    }
+}
+
+/// What needs one limit for all values, and whether a rule has it.
+fn not_by_line(rule: &Rule) -> [(&'static str, bool); 3] {
+    [
+        ("budget", rule.budget.is_some()),
+        ("rlqs", rule.rlqs),
+        ("candidate", rule.candidate.is_some()),
+    ]
 }

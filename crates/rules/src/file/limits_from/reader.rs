@@ -14,7 +14,7 @@ pub use crate::file::grammar_limit::LINE_FIELDS;
 use crate::file::grammar_limit::{LINE, LINES};
 use crate::file::limit_files::{LINE_ERRORS_MAX, LineError, ReadTable, TableErrors};
 use crate::file::rate_limit::allowance;
-use crate::file::{Code, FieldPath, Reader, TEXT_BYTES_MAX};
+use crate::file::{Code, FieldPath, Fields, Reader, TEXT_BYTES_MAX};
 use crate::yaml::Node;
 use tollgate_limiter::{Allowance, Limit, LimitTableBuilder, LineForm};
 
@@ -249,10 +249,15 @@ impl TableReader {
         let node = node(cells);
         let fields = reader.fields(&node, FieldPath::ROOT, &LINE);
         let read = fields.and_then(|fields| {
+            let plan = reader.text(&fields, "plan");
+            if !plan.is_empty() {
+                return form_of_plan(reader, &fields, plan);
+            }
             let allowance = allowance(reader, &fields, &mut None);
             let shadow_mode = reader.optional_boolean(&fields, "shadow_mode");
             Some(LineForm {
                 allowance: allowance?,
+                plan: None,
                 shadow_mode,
             })
         });
@@ -280,16 +285,33 @@ impl TableReader {
             }
             Allowance::Limited { limit, .. } => Some(limit),
         };
+        let allowance = form.allowance;
         let index = self.builder.form(form);
         let index = index.map_err(too_large)?;
-        let known = KnownForm {
-            index,
-            allowance: form.allowance,
-        };
+        let known = KnownForm { index, allowance };
         self.forms.insert(self.cells.clone(), known);
         self.last.1 = Some(known);
         Ok((index, limit))
     }
+}
+
+/// The form of a line with a plan; none with fields beside it, which are reported.
+fn form_of_plan(reader: &mut Reader<'_>, fields: &Fields<'_>, plan: &str) -> Option<LineForm> {
+    let own = LINE_FIELDS
+        .iter()
+        .filter(|name| !matches!(**name, "plan" | "shadow_mode"));
+    if let Some(name) = own.into_iter().find(|name| fields.has(name)) {
+        let message = format!("'{name}' beside 'plan'");
+        let help = "keep one of them: a plan has all limits of its values";
+        reader.error(Code::ConflictingKeys, fields.at_key(name), message, help);
+        return None;
+    }
+    Some(LineForm {
+        // The limits of the plan are read with the rule.
+        allowance: Allowance::Unlimited,
+        plan: Some(plan.into()),
+        shadow_mode: reader.optional_boolean(fields, "shadow_mode"),
+    })
 }
 
 /// The cells as a mapping of a rules file.

@@ -72,11 +72,16 @@ pub(super) fn rate_limits(loader: &mut Loader<'_>, fields: &Fields<'_>, rule: &R
         }
         items = vec![Item { node, path }];
     }
-    if items.len() > LIMITS_MAX {
+    limits(loader, items, rule)
+}
+
+/// The rules of these limits, which apply together, made from `rule`.
+pub(super) fn limits(loader: &mut Loader<'_>, items: Vec<Item<'_>>, rule: &Rule) -> Vec<Rule> {
+    if let Some(beyond) = items.get(LIMITS_MAX) {
         let message = format!("more than {LIMITS_MAX} limits on one descriptor");
-        let at = fields.at_key("rate_limits");
         let help = "use fewer limits";
-        reader.error(Code::TooLarge, at, message, help);
+        let at = beyond.at();
+        loader.reader.error(Code::TooLarge, at, message, help);
         return Vec::new();
     }
     let is_one_of_several = items.len() > 1;
