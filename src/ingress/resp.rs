@@ -266,7 +266,7 @@ impl Session {
                     CheckError::Request(RequestError::Store(_) | RequestError::NoRules)
                     | CheckError::Shed,
                 ) => error("the check has no decision; try again later"),
-                Err(error_) => error(&error_.to_string()),
+                Err(why) => error(&why.to_string()),
             }
         }))
     }

@@ -69,7 +69,7 @@ def test_checks_wait_for_one_lease(flavour: str) -> None:
 
     with ScriptedServer(service) as server:
         if flavour == "asyncio":
-            decisions = asyncio.run(run_aio())
+            decisions = asyncio.run(asyncio.wait_for(run_aio(), 30))
         else:
             with Client(server.address, **options) as client, ThreadPoolExecutor(49) as pool:
                 client.check(ANN)
