@@ -26,6 +26,8 @@ const (
 	lowShare = 4
 	// leaseRound is the time between two rounds, which give back, say counts and renew.
 	leaseRound = 250 * time.Millisecond
+	// busyChecks within leaseIdle make a key one that is leased: fewer would cost more calls than checks.
+	busyChecks = 4
 	// leaseIdle is how long a key is unused before its hits go back.
 	leaseIdle = time.Second
 	// minRenewedValidity bounds the leases that are renewed by age: a round comes in their last quarter.
@@ -76,6 +78,9 @@ type leaseEntry struct {
 	answeredAt time.Duration
 	granted    uint64
 	lastUse    time.Duration
+	// checks are those since a time, at most busyChecks.
+	checks int
+	since  time.Duration
 	// admitted and refused are hits that the server was not told yet.
 	admitted, refused uint64
 	// noLeaseUntil is when a lease may be asked for again, tellAt when counts are said without one.
@@ -143,7 +148,7 @@ func (l *leaseTable) decide(
 		l.mu.Unlock()
 		return Decision{}, nil, nil
 	}
-	isRepeated := now-e.lastUse < leaseIdle
+	isBusy := e.isBusy(now)
 	e.lastUse = now
 	if l.take(e, now, hits) {
 		decision = e.decision(now)
@@ -156,7 +161,7 @@ func (l *leaseTable) decide(
 	call := e.call
 	if call != nil && call.batched {
 		call = nil
-	} else if call == nil && isRepeated && l.mayLease(e, now) {
+	} else if call == nil && isBusy && l.mayLease(e, now) {
 		call = l.lease(ctx, e, descriptors, hits)
 	}
 	l.mu.Unlock()
@@ -191,10 +196,20 @@ func (l *leaseTable) add(key, domain string, now time.Duration) {
 	if l.closed || len(l.entries) >= maxLeaseKeys {
 		return
 	}
-	l.entries[key] = &leaseEntry{domain: domain, lastUse: now}
+	l.entries[key] = &leaseEntry{domain: domain, lastUse: now, since: now, checks: 1}
 	if l.timer == nil && l.schedule != nil {
 		l.timer = l.schedule(leaseRound, l.tick)
 	}
+}
+
+// isBusy counts a check. It is whether the key is leased: it had busyChecks within leaseIdle, and has not
+// been unused for so long since.
+func (e *leaseEntry) isBusy(now time.Duration) bool {
+	if now-e.lastUse >= leaseIdle || e.checks < busyChecks && now-e.since >= leaseIdle {
+		e.checks, e.since = 0, now
+	}
+	e.checks = min(e.checks+1, busyChecks)
+	return e.checks == busyChecks
 }
 
 // take takes hits of a lease that has all of them.

@@ -22,6 +22,8 @@ const LOW_SHARE = 4;
 const ROUND_MS = 250;
 /** A key that is unused for so long gives its hits back. */
 const IDLE_MS = 1_000;
+/** So many checks within `IDLE_MS` make a key one that is leased: fewer would cost more calls than checks. */
+const BUSY_CHECKS = 4;
 /** Leases that are renewed by age: a round comes in their last quarter. */
 const RENEWED_VALIDITY_MIN_MS = 1_000;
 /** The part of its time in which a lease is renewed, and goes back once the next one is there: one in so many. */
@@ -91,11 +93,27 @@ class Entry {
   noLeaseUntil = -Infinity;
   tellAt = -Infinity;
   call: LeaseCall | undefined;
+  /** Checks since a time, at most `BUSY_CHECKS`. */
+  #checks = 1;
+  #since: number;
 
   constructor(
     readonly check: CheckCall,
     public lastUse: number,
-  ) {}
+  ) {
+    this.#since = lastUse;
+  }
+
+  /** Counts a check. Whether the key is leased: it was checked often, and has not been idle since. */
+  isBusy(now: number): boolean {
+    const isRare = this.#checks < BUSY_CHECKS && now - this.#since >= IDLE_MS;
+    if (isRare || now - this.lastUse >= IDLE_MS) {
+      this.#checks = 0;
+      this.#since = now;
+    }
+    this.#checks = Math.min(this.#checks + 1, BUSY_CHECKS);
+    return this.#checks === BUSY_CHECKS;
+  }
 
   left(now: number): number {
     return (has(this.current, 1, now) ? this.current.left : 0) + (has(this.next, 1, now) ? this.next.left : 0);
@@ -165,7 +183,7 @@ export class Leases {
       this.#add(key, new Entry(check, now));
       return undefined;
     }
-    const isRepeated = now - entry.lastUse < IDLE_MS;
+    const isBusy = entry.isBusy(now);
     entry.lastUse = now;
     if (this.#take(entry, hits, now)) {
       const left = entry.left(now);
@@ -173,7 +191,7 @@ export class Leases {
       if (isLow && this.#mayLease(entry, now) && this.#options.breaker.isClosed) this.#lease(entry, 1);
       return entry.verdict(left, now);
     }
-    if (entry.call === undefined && isRepeated && this.#mayLease(entry, now)) this.#lease(entry, hits);
+    if (entry.call === undefined && isBusy && this.#mayLease(entry, now)) this.#lease(entry, hits);
     return entry.call?.isBatched ? undefined : entry.call;
   }
 

@@ -30,6 +30,7 @@ _FIRST_WANTED = 16  # where nothing was admitted lately
 _GROWTH = 4  # so many times the hits that were admitted lately are wanted
 _ROUND_GROWTH = 2  # by a round, which renews before they are used up
 _IDLE_TIME = SECOND
+_BUSY_CHECKS = 4  # within that time lease a key: fewer cost more calls than checks
 _MIN_RENEWED_VALIDITY = SECOND  # a round comes in the last quarter of such a lease
 _LAST_PART = 4  # one in so many of its time: a lease is renewed, and goes back after that
 _MIN_NOT_LEASED, _MAX_NOT_LEASED = SECOND, 60 * SECOND
@@ -75,8 +76,8 @@ class _Entry:
     """Leases of a domain with descriptors."""
 
     __slots__ = (
-        "admitted", "answer", "call", "current", "granted", "last_use", "newest", "next",
-        "no_lease_until", "pending", "refused", "resets", "tell_at",
+        "admitted", "answer", "call", "checks", "current", "granted", "last_use", "newest", "next",
+        "no_lease_until", "pending", "refused", "resets", "since", "tell_at",
     )  # fmt: skip
 
     def __init__(self, call: wire.Call, now: int) -> None:
@@ -89,7 +90,17 @@ class _Entry:
         # Hits that the service was not told yet.
         self.admitted = self.refused = 0
         self.last_use = self.no_lease_until = self.tell_at = now
+        # Checks since a time, at most as many as make the key busy.
+        self.checks, self.since = 1, now
         self.pending: LeaseCall | None = None
+
+    def is_busy(self, now: int) -> bool:
+        """Counts a check. Whether the key is leased: checked often, and not idle since."""
+        is_rare = self.checks < _BUSY_CHECKS and now - self.since >= _IDLE_TIME
+        if is_rare or now - self.last_use >= _IDLE_TIME:
+            self.checks, self.since = 0, now
+        self.checks = min(self.checks + 1, _BUSY_CHECKS)
+        return self.checks == _BUSY_CHECKS
 
     def left(self, now: int) -> int:
         """Hits of both leases."""
@@ -140,7 +151,7 @@ class Leases:
                 if not is_full and call.key_bytes() <= MAX_KEY_BYTES:
                     self._entries[key] = _Entry(call, now)
                 return None, None, False
-            is_repeated = now - entry.last_use < _IDLE_TIME
+            is_busy = entry.is_busy(now)
             entry.last_use = now
             if self._has_taken(entry, hits, now):
                 left = entry.left(now)
@@ -148,7 +159,7 @@ class Leases:
                 is_due = is_low and renews and self._may_lease(entry, now)
                 due = self._prepare(entry, 1, now) if is_due else None
                 return entry.decision(now, left, began), due, is_due
-            if entry.pending is None and is_repeated and self._may_lease(entry, now):
+            if entry.pending is None and is_busy and self._may_lease(entry, now):
                 return None, self._prepare(entry, hits, now), True
             pending = entry.pending
             return None, None if pending is None or pending.is_batched else pending, False

@@ -19,10 +19,10 @@ import java.util.function.LongSupplier;
 /**
  * Leases: hits that the server debited in advance, and that checks take without a call.
  *
- * <p>A key is a domain with its descriptors. It is leased from its second check within half a
- * second on, so that a key that is checked seldom costs one call a check. The next lease is asked
- * for in the background before the last is used up. A round gives back the hits of idle keys, and
- * renews leases by their age.
+ * <p>A key is a domain with its descriptors. It is leased from its fourth check within a second on,
+ * so that a key that is checked seldom costs one call a check. The next lease is asked for in the
+ * background before the last is used up. A round gives back the hits of idle keys, and renews
+ * leases by their age.
  */
 final class Leases {
   /** The keys of the table. Others are checked. */
@@ -50,6 +50,12 @@ final class Leases {
 
   /** How long a key is unused before its hits go back. */
   private static final long IDLE_AFTER = SECOND;
+
+  /**
+   * The checks within {@link #IDLE_AFTER} that make a key one that is leased: fewer would cost more
+   * calls than checks.
+   */
+  private static final int BUSY_CHECKS = 4;
 
   /** The validity of leases that are renewed by age: a round comes in their last quarter. */
   private static final long RENEWED_VALIDITY_MIN = SECOND;
@@ -195,6 +201,11 @@ final class Leases {
 
     long used;
 
+    /** The checks since a time, at most {@link #BUSY_CHECKS}. */
+    int checks = 1;
+
+    long since;
+
     /** Hits that the server was not told yet. */
     long admitted;
 
@@ -212,8 +223,20 @@ final class Leases {
       this.domain = domain;
       this.descriptors = descriptors;
       used = now;
+      since = now;
       noLeaseUntil = now;
       tellAt = now;
+    }
+
+    /** Counts a check. Whether the key is leased: it was checked often, and was not idle since. */
+    boolean isBusy(long now) {
+      boolean rare = checks < BUSY_CHECKS && now - since >= IDLE_AFTER;
+      if (rare || now - used >= IDLE_AFTER) {
+        checks = 0;
+        since = now;
+      }
+      checks = Math.min(checks + 1, BUSY_CHECKS);
+      return checks == BUSY_CHECKS;
     }
 
     long left(long now) {
@@ -361,12 +384,12 @@ final class Leases {
         add(key, domain, descriptors, now);
         return Step.SEND;
       }
-      boolean repeated = now - entry.used < IDLE_AFTER;
+      boolean busy = entry.isBusy(now);
       entry.used = now;
       decision = entry.take(hits, now);
       boolean due =
           decision == null
-              ? repeated
+              ? busy
               : entry.left(now) * LOW_SHARE <= entry.granted && calls.mayRenew();
       if (due && entry.mayLease(now)) {
         entry.prepare(decision == null ? hits : 1, now, false);
