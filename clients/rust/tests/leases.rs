@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use prost::Message as _;
-use support::{ManualClock, Reply, Script, ScriptedServer, tollgate};
+use support::{ManualClock, Reply, Script, ScriptedServer, tollgate, until};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tollgate_limits::{Check, Client, ClientBuilder, Decision, Descriptor, Source};
@@ -87,13 +87,7 @@ fn returned(server: &ScriptedServer) -> u64 {
 
 /// Waits for a call.
 async fn arrived(server: &ScriptedServer) {
-    let arrived = async {
-        while server.calls() == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let arrived = tokio::time::timeout(Duration::from_secs(30), arrived).await;
-    arrived.expect("a call");
+    until("a call arrives", async || server.calls() > 0).await;
 }
 
 /// Makes the checks of a key that come before its first lease.

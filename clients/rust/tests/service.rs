@@ -12,15 +12,16 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::future::{Future, Ready, ready};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use support::service::Service;
-use support::{ManualClock, Reply, ScriptedServer, tollgate};
+use support::{ManualClock, Reply, ScriptedServer, tollgate, until};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tollgate_limits::middleware::{Count, HeaderStyle, Limiter, RateLimit, RequestEntry};
@@ -218,15 +219,10 @@ async fn reservations_are_committed_released_and_extended() {
         .await
         .expect("one");
     drop(scope);
-    let mut remaining = None;
-    for _ in 0..100 {
-        remaining = client.peek(ann.clone()).await.expect("a peek").remaining;
-        if remaining == Some(8_800) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(remaining, Some(8_800), "a scope without a commit releases");
+    until("a scope without a commit releases", async || {
+        client.peek(ann.clone()).await.expect("a peek").remaining == Some(8_800)
+    })
+    .await;
 
     let bob = descriptor("budget", "bob");
     let both = client
@@ -578,35 +574,36 @@ async fn killed(batching: bool) {
         client(OnError::Deny),
         client(OnError::Local),
     ];
-    let late = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::new(std::sync::Mutex::new(HashSet::new()));
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let mut load = tokio::task::JoinSet::new();
     for client in &clients {
         for _ in 0..4 {
-            let (client, late, stop) = (client.clone(), Arc::clone(&late), Arc::clone(&stop));
+            let (client, seen, stop) = (client.clone(), Arc::clone(&seen), Arc::clone(&stop));
             load.spawn(async move {
-                let mut sources = std::collections::HashMap::<_, usize>::new();
                 while !stop.load(Ordering::SeqCst) {
-                    let start = Instant::now();
-                    let decision = client
-                        .check(descriptor("many", "x"))
-                        .await
-                        .expect("a decision");
-                    if start.elapsed() > deadline + Duration::from_secs(1) {
-                        late.fetch_add(1, Ordering::SeqCst);
-                    }
-                    *sources
-                        .entry((decision.source, decision.allowed))
-                        .or_default() += 1;
+                    let check = client.check(descriptor("many", "x"));
+                    let decision = check.await.expect("a decision");
+                    let decided = (decision.source, decision.allowed);
+                    seen.lock().unwrap().insert(decided);
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                sources
             });
         }
     }
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let is_seen = |all: &[_]| {
+        let seen = seen.lock().unwrap();
+        all.iter().all(|decided| seen.contains(decided))
+    };
+    let served = [(Source::Server, true)];
+    until("the service decides", async || is_seen(&served)).await;
     service.kill().await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let alone = [
+        (Source::Allow, true),
+        (Source::Deny, false),
+        (Source::Local, false),
+    ];
+    until("the clients decide", async || is_seen(&alone)).await;
     let [allow, deny, local] = &clients;
     let allowed = allow
         .check(descriptor("many", "x"))
@@ -626,37 +623,14 @@ async fn killed(batching: bool) {
     assert_eq!(bucket.source, Source::Local);
     service.restart().await;
     for client in &clients {
-        let start = Instant::now();
-        while client
-            .check(descriptor("many", "x"))
-            .await
-            .expect("a decision")
-            .source
-            != Source::Server
-        {
-            assert!(
-                start.elapsed() < Duration::from_secs(20),
-                "no recovery within 20 s"
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        until("the service answers again", async || {
+            let decision = client.check(descriptor("many", "x")).await;
+            decision.expect("a decision").source == Source::Server
+        })
+        .await;
     }
     stop.store(true, Ordering::SeqCst);
-    let mut total = std::collections::HashMap::<_, usize>::new();
-    for sources in load.join_all().await {
-        for (key, count) in sources {
-            *total.entry(key).or_default() += count;
-        }
-    }
-    assert_eq!(late.load(Ordering::SeqCst), 0, "late calls");
-    for wanted in [
-        (Source::Server, true),
-        (Source::Allow, true),
-        (Source::Deny, false),
-        (Source::Local, false),
-    ] {
-        assert!(total.contains_key(&wanted), "{wanted:?} in {total:?}");
-    }
+    load.join_all().await;
     for client in clients {
         client.close().await;
     }
@@ -688,22 +662,17 @@ async fn stopped(batching: bool) {
         .expect("a decision");
     assert_eq!(warm.source, Source::Server);
     service.stop().await;
-    let start = Instant::now();
     let decision = client
         .check(descriptor("many", "x"))
         .await
         .expect("a decision");
-    let took = start.elapsed();
     service.cont();
     assert_eq!(decision.source, Source::Deny);
     assert_eq!(
         decision.error.and_then(|error| error.code()),
         Some(Code::DeadlineExceeded)
     );
-    assert!(
-        took >= deadline && took < deadline + Duration::from_secs(1),
-        "{took:?}"
-    );
+    assert!(decision.elapsed >= deadline);
     // The service goes on, and so does the client.
     let answered = client
         .check(descriptor("many", "x"))
@@ -891,15 +860,7 @@ async fn a_half_open_breaker_lets_one_of_many_through() {
             .expect("a decision");
         assert_eq!(decision.error, Some(Error::BreakerOpen));
     }
-    let start = Instant::now();
-    while server.calls() == 0 {
-        assert!(
-            start.elapsed() < Duration::from_secs(5),
-            "the probe does not arrive"
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    until("the probe arrives", async || server.calls() > 0).await;
     assert_eq!(server.calls(), 1);
     callers.abort_all();
     client.close().await;
@@ -954,14 +915,8 @@ fn closed(batching: bool) {
         );
         client.close().await;
         client.close().await;
-        let start = Instant::now();
-        while runtime.metrics().num_alive_tasks() > before {
-            assert!(
-                start.elapsed() < Duration::from_secs(2),
-                "tasks are left after close"
-            );
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let tasks = || runtime.metrics().num_alive_tasks();
+        until("its tasks have ended", async || tasks() <= before).await;
         let closed = client.check(descriptor("many", "x")).await;
         assert_eq!(closed, Err(Error::Closed));
         assert_eq!(

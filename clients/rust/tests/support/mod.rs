@@ -33,6 +33,17 @@ pub mod envoy {
     include!("../../src/generated/tollgate.clients.rls.v3.rs");
 }
 
+/// Waits until a condition holds, at most for 30 s.
+pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let holds = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let held = tokio::time::timeout(Duration::from_secs(30), holds).await;
+    assert!(held.is_ok(), "not within 30 s: {what}");
+}
+
 /// A clock that stands still until a test moves it.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
