@@ -1,10 +1,12 @@
 """Ten services in five languages behind Envoy, which share one limit of 1,000 requests.
 
 `make demo` builds the services and runs this program: it starts tollgate, the services (two a language) and Envoy,
-sends 3,000 requests through Envoy, and prints how many each service admitted. With --check it also stops, kills and
-restarts tollgate under load, and fails unless
+sends 3,000 requests through Envoy, and prints how many each service admitted. The services lease hits, and decide most
+of their requests without a call. With --check it also stops, kills and restarts tollgate under load, and fails unless
 
 - exactly 1,000 requests are admitted, and every service admitted some of them,
+- never more are admitted when tollgate restarts with a snapshot, is killed beside a Redis, or when a service is killed:
+  at most the hits are lost that services held; a reset admits at most those in addition,
 - each service answers as its `on_error` says while tollgate is away, and asks tollgate again when it is back,
 - no decision takes longer than its deadline, by the services' own counts,
 - no service ends, and none has more threads, open files or memory than before.
@@ -39,6 +41,8 @@ DEADLINE_MS = 1000
 ON_ERROR = ["allow", "deny", "local"]
 # More than any start of a JVM on a busy machine with two cores.
 PATIENCE_SECONDS = 120
+# A service without requests asks for no lease after a second, and has a second for that call; a lease is valid for two.
+LEASES_END_SECONDS = 5
 
 # The command of each service, with further variables. There are two of each language.
 SERVICES = {
@@ -144,21 +148,23 @@ class Process:
 
 
 class Demo:
-    def __init__(self, binary, envoy, folder):
+    def __init__(self, binary, envoy, folder, policies):
         self.binary = binary
         self.envoy = envoy
         self.folder = folder
+        self.policies = policies
         self.services = []
         self.others = []
         self.tollgate = None
         self.rules = HERE / "rules.yaml"
-        self.grpc, self.http = free_ports(2)
+        self.flags = []
+        self.grpc, self.http, self.admin = free_ports(3)
 
     def start_tollgate(self):
         self.tollgate = Process(
             "tollgate",
             [self.binary, "serve", str(self.rules), "--grpc-host", "127.0.0.1", "--grpc-port", str(self.grpc),
-             "--host", "127.0.0.1", "--port", str(self.http), "--debug-port", "0"],
+             "--host", "127.0.0.1", "--port", str(self.http), "--debug-host", "127.0.0.1", "--debug-port", str(self.admin), *self.flags],
             self.folder,
         )
         wait_for("the start of tollgate", lambda: self.tollgate.require_running() and get(self.http, "/readyz")[0] == 200)
@@ -169,7 +175,7 @@ class Demo:
         for language, commands in SERVICES.items():
             for command, variables in commands:
                 (port,) = free_ports(1)
-                policy = ON_ERROR[number % len(ON_ERROR)]
+                policy = self.policies[number % len(self.policies)]
                 service = Process(
                     f"{language}-{number % 2 + 1}", command, self.folder,
                     {"PORT": str(port), "TOLLGATE": f"127.0.0.1:{self.grpc}", "ON_ERROR": policy, "DEADLINE_MS": str(DEADLINE_MS), **variables},
@@ -200,18 +206,22 @@ class Demo:
             process.end()
         return stuck
 
+    def stats_of(self, service):
+        """Decisions of a service by their source."""
+        return json.loads(get(service.port, "/stats")[1])["sources"]
+
     def stats(self):
         return {service.name: json.loads(get(service.port, "/stats")[1]) for service in self.services}
 
-    def share(self):
-        """Sends the requests through Envoy, and counts admitted requests by the text of the answer."""
+    def share(self, requests=REQUESTS):
+        """Sends requests through Envoy, and counts admitted requests by the text of the answer."""
         admitted, refused, other = collections.Counter(), 0, collections.Counter()
         lock = threading.Lock()
 
         def send(first):
             nonlocal refused
             connection = http.client.HTTPConnection("127.0.0.1", self.edge, timeout=60)
-            for number in range(first, REQUESTS, CONNECTIONS):
+            for number in range(first, requests, CONNECTIONS):
                 # One in eleven is limited by Envoy, as if it were the eleventh service.
                 connection.request("GET", "/envoy" if number % 11 == 0 else "/")
                 answer = connection.getresponse()
@@ -229,6 +239,67 @@ class Demo:
             for done in [threads.submit(send, first) for first in range(CONNECTIONS)]:
                 done.result()
         return admitted, refused, other
+
+    def post(self, port, path, body):
+        """The JSON of tollgate's answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+            return json.loads(connection.getresponse().read())
+
+    def remaining(self):
+        entry = {"key": "generic_key", "value": "demo"}
+        return self.post(self.http, "/v1/peek", {"domain": "demo", "descriptors": [{"entries": [entry]}]})["remaining"]
+
+    def held(self):
+        """Hits that services hold, or have used and not told."""
+        metrics = get(self.admin, "/metrics")[1]
+        hits = dict(re.findall(r'^tollgate_caller_lease_hits_total\{hits="(\w+)"\} (\d+)$', metrics, re.M))
+        return int(hits["granted"]) - int(hits["returned"]) - int(hits["admitted"])
+
+    def wake(self):
+        """Waits until tollgate decides at every service. Each admits one request."""
+        for service in self.services:
+            wait_for(f"{service.name} to ask tollgate", lambda: get(service.port)[0] == 200)
+        return len(self.services)
+
+    def leases(self):
+        """The limit holds while those that hold leases, or count them, end. The policy of all services is deny."""
+
+        def again(which):
+            self.tollgate.end(which)
+            self.start_tollgate()
+
+        def kill():
+            self.services.pop().end(signal.SIGKILL)
+
+        def reset():
+            self.post(self.admin, "/reset", {"domain": "demo", "descriptor": [{"key": "generic_key", "value": "demo"}]})
+
+        (port,) = free_ports(1)
+        redis = Process("redis", ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""], self.folder)
+        self.others.append(redis)
+        for what, flags, act in [
+            ("tollgate restarts with a snapshot", ["--snapshot", str(self.folder / "buckets")], lambda: again(signal.SIGTERM)),
+            ("tollgate is killed beside Redis", ["--store", f"redis://127.0.0.1:{port}"], lambda: again(signal.SIGKILL)),
+            ("the limit is reset", [], reset),
+            ("a service is killed", [], kill),
+        ]:
+            time.sleep(LEASES_END_SECONDS)
+            self.flags = flags
+            again(signal.SIGTERM)
+            admitted = self.wake() + self.share(LIMIT // 2)[0].total()
+            act()
+            if act is reset:
+                most = LIMIT + self.held()
+            else:
+                admitted += self.wake()
+                most = LIMIT - admitted
+            left = self.remaining()
+            rest = self.share()[0].total()
+            print(f"{what}: {admitted} admitted, {LIMIT - left} taken; then {rest} of {most} admitted")
+            if not left <= rest <= most:
+                raise Failed(f"{what}: {rest} admitted, not {left} to {most}")
 
     @contextlib.contextmanager
     def load(self, counts):
@@ -259,9 +330,12 @@ class Demo:
     def require_back(self):
         """Every service asks tollgate again, within a few seconds."""
         def asked(service):
-            before = json.loads(get(service.port, "/stats")[1])["sources"]["server"]
-            get(service.port)
-            return json.loads(get(service.port, "/stats")[1])["sources"]["server"] > before
+            answers = []
+            for _ in range(2):
+                sources = self.stats_of(service)
+                answers.append(sources["server"] + sources["lease"])
+                get(service.port)
+            return answers[1] > answers[0]
 
         for service in self.services:
             wait_for(f"{service.name} to ask tollgate again", lambda: asked(service))
@@ -280,8 +354,11 @@ class Demo:
             counts = collections.defaultdict(collections.Counter)
             with self.load(counts):
                 self.away(counts, 20)
+                alone = {name: of["sources"] for name, of in self.stats().items()}
                 self.tollgate.end(signal.SIGKILL)
-                self.away(counts, 5)
+                # Leased hits are used first.
+                for service in self.services:
+                    wait_for(f"{service.name} to decide alone", lambda: self.stats_of(service)[service.policy] > alone[service.name][service.policy])
                 gone = collections.defaultdict(collections.Counter)
                 before = self.stats()
                 for service in self.services:
@@ -339,32 +416,43 @@ def main():
         if os.environ.get("CI"):
             return 1
         del SERVICES[language]
-    with tempfile.TemporaryDirectory() as folder:
-        demo = Demo(arguments.tollgate, arguments.envoy, pathlib.Path(folder))
-        try:
-            demo.start()
-            admitted, refused, other = demo.share()
-            for name, count in sorted(admitted.items()):
-                print(f"{name:8} {count:5} admitted")
-            print(f"{'all':8} {sum(admitted.values()):5} admitted, {refused} refused, other answers: {dict(other) or 'none'}")
-            if sum(admitted.values()) != LIMIT or other or refused != REQUESTS - LIMIT:
-                raise Failed(f"not exactly {LIMIT} of {REQUESTS} requests were admitted")
-            if set(admitted) != {*SERVICES, "envoy"}:
-                raise Failed(f"admitted by {sorted(admitted)} only")
-            if arguments.check:
-                for name, (before, after) in demo.faults().items():
-                    print(f"{name:8} threads {before['threads']} -> {after['threads']}, files {before['files']} -> {after['files']}, "
-                          f"KiB {before['memory']} -> {after['memory']}")
-        except Failed as failure:
-            print(f"failed: {failure}", file=sys.stderr)
-            return 1
-        finally:
-            stuck = demo.stop()
-        if stuck:
-            print(f"failed: SIGTERM did not end {', '.join(stuck)}", file=sys.stderr)
-            return 1
+    demos = [(ON_ERROR, share)]
+    if arguments.check:
+        demos = [(ON_ERROR, share_and_faults), (["deny"], Demo.leases)]
+    for policies, walk in demos:
+        with tempfile.TemporaryDirectory() as folder:
+            demo = Demo(arguments.tollgate, arguments.envoy, pathlib.Path(folder), policies)
+            try:
+                demo.start()
+                walk(demo)
+            except Failed as failure:
+                print(f"failed: {failure}", file=sys.stderr)
+                return 1
+            finally:
+                stuck = demo.stop()
+            if stuck:
+                print(f"failed: SIGTERM did not end {', '.join(stuck)}", file=sys.stderr)
+                return 1
     print("the demo passed")
     return 0
+
+
+def share(demo):
+    admitted, refused, other = demo.share()
+    for name, count in sorted(admitted.items()):
+        print(f"{name:8} {count:5} admitted")
+    print(f"{'all':8} {admitted.total():5} admitted, {refused} refused, other answers: {dict(other) or 'none'}")
+    if admitted.total() != LIMIT or other or refused != REQUESTS - LIMIT:
+        raise Failed(f"not exactly {LIMIT} of {REQUESTS} requests were admitted")
+    if set(admitted) != {*SERVICES, "envoy"}:
+        raise Failed(f"admitted by {sorted(admitted)} only")
+
+
+def share_and_faults(demo):
+    share(demo)
+    for name, (before, after) in demo.faults().items():
+        print(f"{name:8} threads {before['threads']} -> {after['threads']}, files {before['files']} -> {after['files']}, "
+              f"KiB {before['memory']} -> {after['memory']}")
 
 
 if __name__ == "__main__":

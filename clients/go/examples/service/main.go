@@ -113,7 +113,7 @@ type stats struct {
 
 func newStats(lateAfter time.Duration) *stats {
 	return &stats{lateAfter: lateAfter, Sources: map[tollgate.Source]int{
-		tollgate.SourceServer: 0, tollgate.SourceCache: 0, tollgate.SourceLocal: 0,
+		tollgate.SourceServer: 0, tollgate.SourceLease: 0, tollgate.SourceCache: 0, tollgate.SourceLocal: 0,
 		tollgate.SourceAllow: 0, tollgate.SourceDeny: 0,
 	}}
 }

@@ -23,7 +23,7 @@ const client = new Client({
   deadlineMs,
 });
 
-const stats = { checks: 0, late: 0, sources: { server: 0, cache: 0, local: 0, allow: 0, deny: 0 } };
+const stats = { checks: 0, late: 0, sources: { server: 0, lease: 0, cache: 0, local: 0, allow: 0, deny: 0 } };
 const options = {
   client,
   descriptors: [[{ key: "generic_key", value: "demo" }]],

@@ -27,7 +27,7 @@ from tollgate_limits.wsgi import TollgateMiddleware as WsgiMiddleware
 
 PORT = int(os.environ.get("PORT", "8000"))
 DEADLINE = int(os.environ.get("DEADLINE_MS", "100")) / 1_000
-SOURCES = ("server", "cache", "local", "allow", "deny")
+SOURCES = ("server", "lease", "cache", "local", "allow", "deny")
 PAGES = {"/": b"hello from python", "/healthz": b"ok"}
 
 

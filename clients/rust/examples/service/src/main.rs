@@ -16,8 +16,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tollgate_limits::middleware::{RateLimit, RequestEntry};
 use tollgate_limits::{Client, Decision, OnError, Source};
 
-const SOURCES: [Source; 5] = [
+const SOURCES: [Source; 6] = [
     Source::Server,
+    Source::Lease,
     Source::Cache,
     Source::Local,
     Source::Allow,
