@@ -4,6 +4,8 @@
 //! have counted no error. Calls that Envoy sends after a response are awaited in tollgate's
 //! metrics.
 
+use std::fs;
+
 use tollgate_test_support::envoy_process::OwnHeaders;
 use tollgate_test_support::http_connection::HttpResponse;
 use tollgate_test_support::redis_server::RedisServer;
@@ -72,6 +74,7 @@ fn hits_are_counted_by_the_limit_that_refused_them() {
 domain: edge
 descriptors:
   - key: day
+    limit_from_request: replace
     rate_limits:
       - { name: s, unit: year, requests_per_unit: 2 }
       - { name: h, unit: year, requests_per_unit: 100 }
@@ -195,6 +198,47 @@ fn an_override_has_its_limit_and_a_bucket_of_its_own() {
     assert_eq!(answer.header("x-ratelimit-limit"), Some(limits));
     assert_eq!(answer.remaining(), Some(2));
     edge.assert_counts(16, 4);
+}
+
+#[test]
+fn an_override_adjusts_a_rule_and_one_with_an_overlay() {
+    // window: the clock stands.
+    let rules = "
+domain: edge
+descriptors:
+  - key: day
+    rate_limit: { unit: day, requests_per_unit: 10, algorithm: token_bucket, name: daily }
+    over_limit: { body: 'at most {limit} in {window}' }
+";
+    let mut edge = Edge::start(rules, &[], OwnHeaders::Yes);
+    for (path, requests, body) in [
+        ("/override/static", 2, "at most 2 in 1 day"),
+        ("/override/metadata", 3, "at most 3 in 1 month"),
+    ] {
+        for _ in 0..requests {
+            assert_eq!(edge.get(path).status, 200);
+        }
+        let answer = edge.get(path);
+        assert_eq!((answer.status, answer.body), (429, body.into()));
+    }
+    edge.assert_counts(5, 2);
+
+    // As from an xDS server: rules of the reference, and what an overlay makes of them.
+    let directory = tempfile::tempdir().unwrap();
+    let overlay = directory.path().join("overlay.yaml");
+    let entry = "overlay: [{ domain: edge, shadow_mode: true, may_raise: true }]";
+    fs::write(&overlay, entry).unwrap();
+    let arguments = ["--overlay", overlay.to_str().unwrap()];
+    let mut edge = Edge::start(RULES, &arguments, OwnHeaders::Yes);
+    let statuses = [200; 3];
+    assert_eq!(
+        statuses.map(|_| edge.get("/override/static").status),
+        statuses
+    );
+    let labels = "limit=\"day\",outcome=\"would_refuse\",rule=\"edge.day\"";
+    let series = format!("tollgate_limit_hits_total{{domain=\"edge\",{labels}}}");
+    edge.wait_for_metric(&series, 1);
+    edge.assert_counts(3, 0);
 }
 
 /// Asserts a 429 with every header that Envoy derives from the answer, the last status being the

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tollgate::rules::file::{Diagnostic, LoadedRules, Report, load};
-use tollgate_limiter::{Allowance, Cost, Level, Rule, Values};
+use tollgate_limiter::{Allowance, Cost, Level, LimitFromRequest, Rule, Values};
 
 use crate::rules::reading::{APART, MERGED, read, source, words};
 
@@ -219,6 +219,9 @@ fn printed_rule(rule: &Rule) -> String {
     }
     if !rule.replaces.is_empty() {
         say("replaces", &rule.replaces);
+    }
+    if rule.limit_from_request == Some(LimitFromRequest::Replace) {
+        say("limit_from_request", &"replace");
     }
     for (name, set) in [
         ("rlqs", rule.rlqs),

@@ -357,8 +357,13 @@ async fn allowed_requests_have_no_over_limit_body_or_headers() {
 }
 
 #[tokio::test]
-async fn a_request_override_does_not_use_the_rules_over_limit() {
-    let mut service = Service::start(SPOKEN, &[]).await;
+async fn a_request_override_that_replaces_the_rule_has_no_over_limit() {
+    let rules = SPOKEN.replacen(
+        "descriptors:",
+        "limit_from_request: replace\ndescriptors:",
+        1,
+    );
+    let mut service = Service::start(&rules, &[]).await;
     let along = Descriptor {
         limit: override_of(1, 1),
         ..hits("b", "v", 2)

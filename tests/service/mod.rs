@@ -19,6 +19,7 @@ mod headers;
 mod http;
 mod json;
 mod labels;
+mod limit_from_request;
 mod limits;
 mod limits_from;
 mod lost_answers;

@@ -13,6 +13,7 @@ use crate::service::remaining;
 
 const RULES: &str = "
 domain: d
+limit_from_request: replace
 descriptors:
   - key: ten
     rate_limit: { unit: minute, requests_per_unit: 10, name: ten }

@@ -327,7 +327,8 @@ impl Rules {
 
     /// The rules file.
     pub(crate) fn yaml(&self) -> String {
-        let mut lines = vec![format!("domain: {DOMAIN}")];
+        // The judge counts limits of requests in buckets of their own.
+        let mut lines = vec![format!("domain: {DOMAIN}\nlimit_from_request: replace")];
         if self.all_or_nothing {
             lines.push("all_or_nothing: true".to_owned());
         }

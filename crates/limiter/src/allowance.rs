@@ -16,3 +16,36 @@ pub enum Allowance {
         algorithm: &'static dyn Algorithm,
     },
 }
+
+// === impl Allowance ===
+
+impl Allowance {
+    /// Its limit with the requests and the window of another one. A limit of requests in flight has
+    /// no window, and a calendar is left where the window is another one. None where there is no
+    /// limit, or the algorithm cannot count that.
+    pub(super) fn adjusted(&self, numbers: &Limit) -> Option<Limit> {
+        let Self::Limited { limit, algorithm } = self else {
+            return None;
+        };
+        let requests = numbers.requests_per_unit();
+        let default_burst = algorithm.default_burst(limit.requests_per_unit());
+        let burst = match requests {
+            0 => 0,
+            _ if limit.burst() == u64::from(default_burst) => algorithm.default_burst(requests),
+            _ => u32::try_from(limit.burst()).unwrap_or(u32::MAX),
+        };
+        let mut adjusted = *limit;
+        if limit.unit().is_some() && !limit.has_window_of(numbers) {
+            adjusted = *numbers;
+            if let Some(segments) = limit.segments() {
+                adjusted = adjusted.with_segments(segments);
+            }
+            if let Some(count_refused) = limit.count_refused() {
+                adjusted = adjusted.with_count_refused(count_refused);
+            }
+        }
+        let fits = requests <= algorithm.requests_max()
+            && adjusted.window().as_us() <= algorithm.window_max_us();
+        fits.then(|| adjusted.with_line_numbers(requests, burst))
+    }
+}

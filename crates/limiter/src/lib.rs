@@ -117,7 +117,8 @@ pub use reservation::{
     ReservationOutcome, ReserveAmount, ReserveRule, Step,
 };
 pub use rule::{
-    Candidate, IdentityValue, Level, MetadataValue, OverLimitResponse, Placeholder, Rule, Template,
+    Candidate, IdentityValue, Level, LimitFromRequest, MetadataValue, OverLimitResponse,
+    Placeholder, Rule, Template,
 };
 pub use rule_set::{
     ANY_TEXT, AddNodeError, DomainRules, Match, MatchKind, MatchedRules, Parent, RegexWords,

@@ -290,6 +290,12 @@ impl Limit {
         }
     }
 
+    /// Whether both have the same unit and as many of it. A limit of requests in flight has no
+    /// window.
+    pub(super) fn has_window_of(&self, other: &Self) -> bool {
+        self.unit == other.unit && self.unit_multiplier == other.unit_multiplier
+    }
+
     /// Requests per window, as configured or sent.
     #[inline]
     pub const fn requests_per_unit(&self) -> u32 {

@@ -14,7 +14,7 @@ use super::allowance::Allowance;
 use super::check::{Check, LimitOrigin, PlannedCheck, override_fingerprint};
 use super::descriptor::{Descriptor, Entry, Hits, Operation, Override, Request};
 use super::key::{BucketIdentity, BucketNaming, KeyHasher, hash_holder};
-use super::limit::CountRefused;
+use super::limit::{CountRefused, Limit};
 use super::limit_table::TableLine;
 use super::on_undecided::OnUndecided;
 use super::pattern::{MATCHING_STEPS_MAX, StepBudget};
@@ -383,16 +383,22 @@ impl<'r> Plan<'r> {
         let mut replaced = Replacements::default();
         for descriptor in request.descriptors() {
             let matched = match descriptor.limit {
-                Some(Override::Limit(_) | Override::Bucket(_)) => MatchedRules::default(),
-                invalid => {
-                    let invalid = u64::from(invalid.is_some());
+                Some(Override::Bucket(_)) => MatchedRules::default(),
+                limit => {
+                    let invalid = u64::from(limit == Some(Override::Invalid));
                     buffer.invalid_overrides = buffer.invalid_overrides.saturating_add(invalid);
                     let found = domain.find(descriptor.entries, &steps);
                     if steps.is_exhausted() {
                         buffer.matching_budget_exceeded = true;
                         return;
                     }
-                    found.unwrap_or_default()
+                    let found = found.unwrap_or_default();
+                    match limit {
+                        Some(Override::Limit(_)) if !found.rules.iter().all(Rule::is_adjusted) => {
+                            MatchedRules::default()
+                        }
+                        _ => found,
+                    }
                 }
             };
             for rule in matched.rules {
@@ -430,7 +436,10 @@ impl<'r> Plan<'r> {
             Some(Override::Bucket(_)) => &TokenBucket,
             _ => &FixedWindow,
         };
-        if let Some(Override::Limit(limit) | Override::Bucket(limit)) = descriptor.limit {
+        let matched = buffer.matched.get(position).cloned().unwrap_or_default();
+        if let Some(Override::Limit(limit) | Override::Bucket(limit)) = descriptor.limit
+            && matched.rules.is_empty()
+        {
             let identity = BucketIdentity {
                 domain,
                 entries: descriptor.entries,
@@ -441,9 +450,6 @@ impl<'r> Plan<'r> {
             buffer.push_check(&identity, descriptor.hits.into(), hasher);
             return DescriptorPlan::Checks(start..buffer.checks.len());
         }
-        let Some(matched) = buffer.matched.get(position).cloned() else {
-            return DescriptorPlan::NoLimit;
-        };
         if matched.rules.is_empty() {
             return DescriptorPlan::NoLimit;
         }
@@ -453,7 +459,12 @@ impl<'r> Plan<'r> {
             .split_at_checked(matched.entries)
             .unwrap_or((descriptor.entries, &[]));
         let rules = self.rules.rules().get(matched.rules.clone());
-        for rule in rules.unwrap_or_default() {
+        let rules = rules.unwrap_or_default();
+        let adjusted = match &descriptor.limit {
+            Some(Override::Limit(limit)) => buffer.adjusted(rules, limit),
+            _ => None,
+        };
+        for rule in rules {
             let Allowance::Limited { limit, algorithm } = &rule.allowance else {
                 return DescriptorPlan::Unlimited;
             };
@@ -461,7 +472,10 @@ impl<'r> Plan<'r> {
                 continue;
             }
             buffer.has_quota |= rule.rlqs;
-            let of_line = matched.line.map(|line| rule.limit_of(line, limit));
+            let of_line = match adjusted {
+                Some((index, adjusted)) if index == rule.index => Some(adjusted),
+                _ => matched.line.map(|line| rule.limit_of(line, limit)),
+            };
             // A descriptor can have several limits, of which some have no slots.
             let held_by = held.first().filter(|entry| rule.is_holder_entry(entry));
             let operation = buffer.operation(rule, descriptor, held_by, hasher);
@@ -478,6 +492,13 @@ impl<'r> Plan<'r> {
                 rule: Some(rule),
             };
             buffer.push_check(&identity, operation, hasher);
+            // Buckets that differ in their window must not become one for want of memory.
+            if adjusted
+                .is_some_and(|(index, one)| index == rule.index && one.window() != limit.window())
+                && let Some(check) = buffer.checks.last_mut()
+            {
+                check.fingerprint ^= override_fingerprint(&check.limit);
+            }
         }
         match buffer.checks.len() {
             end if end == start => DescriptorPlan::NoLimit,
@@ -515,6 +536,22 @@ impl PlanBuffer {
             },
             holder: held_by.map(|entry| hash_holder(entry.value, hasher)),
         }
+    }
+
+    /// Which of these rules the limit of a request adjusts, and to what: the one with the same
+    /// window, or else the first. None, which is counted, where the rule cannot have its numbers.
+    #[cold]
+    fn adjusted(&mut self, rules: &[Rule], numbers: &Limit) -> Option<(usize, Limit)> {
+        let has_its_window = |rule: &&Rule| match &rule.allowance {
+            Allowance::Limited { limit, .. } => limit.has_window_of(numbers),
+            Allowance::Unlimited => false,
+        };
+        let rule = rules.iter().find(has_its_window).or(rules.first())?;
+        let adjusted = rule.allowance.adjusted(numbers);
+        if adjusted.is_none() {
+            self.invalid_overrides = self.invalid_overrides.saturating_add(1);
+        }
+        Some((rule.index, adjusted?))
     }
 
     fn clear(&mut self) {

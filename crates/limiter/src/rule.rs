@@ -104,6 +104,16 @@ pub struct Candidate {
     pub holder_key: Option<String>,
 }
 
+/// What a limit that comes with a request is to the rule that the request meets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LimitFromRequest {
+    /// It applies in place of the rule, as a fixed window in a bucket of its own. The meaning in
+    /// the reference service.
+    Replace,
+    /// Its numbers and its window apply in place of those of the rule. All else is the rule's.
+    Adjust,
+}
+
 /// One configured limit.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::struct_excessive_bools)] // each is a field of rules files
@@ -128,6 +138,9 @@ pub struct Rule {
     pub budget: Option<Box<str>>,
     /// The limit that is tried beside this one.
     pub candidate: Option<Box<Candidate>>,
+    /// What a request's limit is to it; none where the files do not say, which is
+    /// [`LimitFromRequest::Replace`].
+    pub limit_from_request: Option<LimitFromRequest>,
     /// Apportioned over proxies that decide alone (RLQS), and not answered to requests.
     pub rlqs: bool,
     /// Names of rules that this one replaces when both match one request.
@@ -260,6 +273,21 @@ impl Template {
     }
 }
 
+// === impl LimitFromRequest ===
+
+impl LimitFromRequest {
+    /// Every variant.
+    pub const ALL: [Self; 2] = [Self::Replace, Self::Adjust];
+
+    /// Its name in rules files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Replace => "replace",
+            Self::Adjust => "adjust",
+        }
+    }
+}
+
 // === impl Rule ===
 
 impl Rule {
@@ -277,6 +305,7 @@ impl Rule {
             cost: COST_ONE,
             budget: None,
             candidate: None,
+            limit_from_request: None,
             rlqs: false,
             replaces: Vec::new(),
             shadow_mode: false,
@@ -346,6 +375,13 @@ impl Rule {
             Some(lines) if !lines.is_plan => lines.table.limit(line, limit),
             _ => *limit,
         }
+    }
+
+    /// Whether a request's limit adjusts it. What is unlimited has nothing to adjust.
+    #[inline]
+    pub(super) fn is_adjusted(&self) -> bool {
+        self.limit_from_request == Some(LimitFromRequest::Adjust)
+            && self.allowance != Allowance::Unlimited
     }
 
     /// The label of each level, outermost first, as configured.

@@ -27,7 +27,7 @@ use super::node_match::NodeIndex;
 use super::on_undecided::OnUndecided;
 use super::pattern::{MATCHING_STEPS_MAX, PatternCompiler, PatternError, StepBudget};
 use super::reachability::ShadowSearch;
-use super::rule::{Level, Rule};
+use super::rule::{Level, LimitFromRequest, Rule};
 use super::values::Values;
 
 pub use super::node_match::{AddNodeError, MatchKind};
@@ -342,6 +342,13 @@ impl RuleSet {
         rule.path.pop();
         rule.fingerprint = rule.compute_fingerprint();
         true
+    }
+
+    /// Sets what a request's limit is to the rules from this index on that have not set it.
+    pub fn set_limit_from_request(&mut self, first: usize, default: LimitFromRequest) {
+        for rule in self.rules.iter_mut().skip(first) {
+            rule.limit_from_request.get_or_insert(default);
+        }
     }
 
     /// Sets the shadow mode of the rule with this index. Gives whether there is one.

@@ -5,8 +5,8 @@ use crate::rules::file::RuleOrigin;
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{
     Algorithm, AlgorithmOption, Allowance, Cost, CountRefused, Entry, IdentityValue, Level, Limit,
-    Match, MatchKind, MatchedRules, OverLimitResponse, Placeholder, ReserveAmount, ReserveRule,
-    Rule, RuleSet, Template,
+    LimitFromRequest, Match, MatchKind, MatchedRules, OverLimitResponse, Placeholder,
+    ReserveAmount, ReserveRule, Rule, RuleSet, Template,
 };
 
 /// Longest part of a body or header value that is printed, in characters.
@@ -152,6 +152,10 @@ pub(super) fn rule_lines(
         Allowance::Limited { limit, algorithm } => {
             lines.extend(limit_lines(rule, entries, &limit, algorithm));
         }
+    }
+    if rule.limit_from_request == Some(LimitFromRequest::Adjust) {
+        let words = "a request may set the number and the window";
+        lines.push(format!("  limit_from_request: adjust; {words}"));
     }
     if rule.shadow_mode {
         lines.push("  shadow_mode: hits are counted, and never refused".to_owned());

@@ -7,6 +7,7 @@ use crate::file::grammar;
 use crate::file::limits_from::{limits_from, rules_of_forms};
 use crate::file::loader::{Loader, level_field};
 use crate::file::plans::written_limits;
+use crate::file::rate_limit::limit_from_request;
 use crate::file::response::{metadata, over_limit, warn_unused_over_limit};
 use crate::file::values::{cite_first, duplicate_values, ipv6_prefix, values};
 use crate::file::{Code, Diagnostic, Fields, Item, Reader};
@@ -88,6 +89,7 @@ fn descriptor(loader: &mut Loader<'_>, item: Item<'_>, context: DescriptorContex
     rule.quota_mode = reader.boolean(fields, "quota_mode");
     rule.detailed_metric = reader.boolean(fields, "detailed_metric");
     rule.over_limit = over_limit(reader, fields);
+    rule.limit_from_request = limit_from_request(reader, fields);
     let mut rules = written_limits(loader, fields, &rule);
     if values_usable {
         check_share_threshold(&mut loader.reader, fields, &level);
@@ -226,8 +228,9 @@ fn warn_unused_modes(reader: &mut Reader<'_>, fields: &Fields<'_>) {
     }
     let modes = ["shadow_mode", "quota_mode", "detailed_metric"];
     let modes = modes.into_iter().filter(|name| is_true(name));
-    let metadata = fields.given("metadata").map(|_| "metadata");
-    for name in modes.chain(metadata) {
+    let given = ["metadata", "limit_from_request"].into_iter();
+    let given = given.filter(|name| fields.has(name));
+    for name in modes.chain(given) {
         let help = "move it beside a limit; descriptors below do not inherit it";
         reader.warn_no_effect(fields, name, "on a descriptor without a limit", help);
     }

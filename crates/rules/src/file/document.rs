@@ -10,10 +10,11 @@ use crate::file::foreign_format::{self, ForeignFormat};
 use crate::file::grammar;
 use crate::file::loader::{DomainOrigin, Loader};
 use crate::file::plans::check_plans;
+use crate::file::rate_limit::limit_from_request;
 use crate::file::requests::requests;
 use crate::file::{Code, Diagnostic, FieldPath, FieldPlace, Fields, Reader, Span};
 use crate::yaml::{Content, Document, Node};
-use tollgate_limiter::{OnUndecided, Parent};
+use tollgate_limiter::{LimitFromRequest, OnUndecided, Parent};
 
 /// Parses the current file and loads its document.
 pub(super) fn text_document(loader: &mut Loader<'_>) {
@@ -92,7 +93,18 @@ pub(super) fn document(loader: &mut Loader<'_>, root: &Node) {
         levels: &[],
         holder_key: None,
     };
+    let first_rule = loader.rules.rules().len();
     descriptors(loader, &fields, context);
+    // A file of the reference service means what it means there. Where a file has more, its
+    // algorithms, responses and reservations shall hold for the limits of requests, too.
+    let written = limit_from_request(&mut loader.reader, &fields);
+    let default = loader
+        .reader
+        .has_own_fields
+        .then_some(LimitFromRequest::Adjust);
+    if let Some(default) = written.or(default) {
+        loader.rules.set_limit_from_request(first_rule, default);
+    }
 }
 
 /// Reads the settings of the domain, which other files may have set before.

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use crate::excerpt::excerpt;
 use crate::file::corrections::{did_you_mean, in_brackets, meant_boolean, meant_integer};
 use crate::file::diagnostic::Phase;
+use crate::file::grammar_field::Origin;
 use crate::file::misplaced::keys_and_values;
 use crate::file::{Code, Diagnostic, FieldPath, FieldPlace, Kind, Mapping, Reader, Span};
 use crate::yaml::{Content, Node, kind};
@@ -232,6 +233,7 @@ impl Reader<'_> {
                 fields.misspelt.extend(meant);
                 continue;
             };
+            self.has_own_fields |= known.origin == Origin::Tollgate && !value.is_null();
             self.reject_float(value, &path, name, Some(known));
             let first = fields.field(name).and_then(|other| other.first);
             if let Some(first) = first {

@@ -14,7 +14,7 @@
 use crate::file::grammar_field::{one_of, reference, tollgate};
 use crate::file::grammar_limit::{CANDIDATE, LIMIT, REPLACED, RESERVE, SHADOW_MODE};
 use crate::file::{Field, Grammar, Kind, Mapping};
-use tollgate_limiter::OnUndecided;
+use tollgate_limiter::{LimitFromRequest, OnUndecided};
 
 /// A whole file.
 pub(crate) static ROOT: Mapping = Mapping {
@@ -26,6 +26,7 @@ pub(crate) static ROOT: Mapping = Mapping {
         reference("descriptors", Kind::MappingList(&DESCRIPTOR), "The descriptors of this domain."),
         ALL_OR_NOTHING,
         ON_STORE_FAILURE,
+        LIMIT_FROM_REQUEST,
         tollgate(
             "requests",
             Kind::Mapping(&REQUESTS),
@@ -53,6 +54,7 @@ pub(crate) static DESCRIPTOR: Mapping = Mapping {
         tollgate("limits_from", Kind::Text, "A .csv or .jsonl file with a limit for each of many values; `rate_limit` is for the others."),
         OVER_LIMIT_OF_LEVEL,
         reference("descriptors", Kind::MappingList(&DESCRIPTOR), "The next entries of the descriptor."),
+        LIMIT_FROM_REQUEST,
         SHADOW_MODE,
         reference("quota_mode", Kind::Boolean, "A quota: the request is refused only if all quotas are over their limits."),
         reference("detailed_metric", Kind::Boolean, "The labels of metrics hold every value as the request sent it."),
@@ -67,6 +69,7 @@ static PLAN: Kind = Kind::MappingOrList(&LIMIT);
 
 pub(super) const ALL_OR_NOTHING: Field = tollgate("all_or_nothing", Kind::Boolean, "A request takes hits from all its limits, or from none if one refuses. Default: --all-or-nothing.");
 pub(super) const ON_STORE_FAILURE: Field = tollgate("on_store_failure", one_of(|| OnUndecided::ALL.map(OnUndecided::name).to_vec()), "The response when the shared store makes no decision. Default: --on-store-failure.");
+pub(super) const LIMIT_FROM_REQUEST: Field = tollgate("limit_from_request", one_of(|| LimitFromRequest::ALL.map(LimitFromRequest::name).to_vec()), "What a limit that a request carries does: replace the rule, or adjust its number and window. Default: adjust, or replace in a file without fields of tollgate.");
 pub(super) const OVER_LIMIT_OF_LEVEL: Field = tollgate("over_limit", Kind::Mapping(&OVER_LIMIT), "The response sent to the client when a limit refuses.");
 
 /// The response on a refusal.

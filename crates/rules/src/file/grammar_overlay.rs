@@ -1,6 +1,8 @@
 //! The grammar of an overlay file: its mappings, with fields of the grammar of rules.
 
-use crate::file::grammar::{ALL_OR_NOTHING, ON_STORE_FAILURE, OVER_LIMIT, OVER_LIMIT_OF_LEVEL};
+use crate::file::grammar::{
+    ALL_OR_NOTHING, LIMIT_FROM_REQUEST, ON_STORE_FAILURE, OVER_LIMIT, OVER_LIMIT_OF_LEVEL,
+};
 use crate::file::grammar_field::tollgate;
 use crate::file::grammar_limit::{
     ALGORITHM, BURST, CANDIDATE, CANDIDATE_OF_LIMIT, CHARGED, COUNT_REFUSED, LEASE, NAME,
@@ -33,6 +35,7 @@ pub(crate) static ENTRY: Mapping = Mapping {
         ALL_OR_NOTHING,
         ON_STORE_FAILURE,
         OVER_LIMIT_OF_LEVEL,
+        LIMIT_FROM_REQUEST,
         SHADOW_MODE,
         NAME,
         CANDIDATE_OF_LIMIT,

@@ -36,6 +36,8 @@ pub struct Reader<'s> {
     hidden: Vec<usize>,
     /// How much more of the current file may be walked; none when the budget is used up.
     pub(super) unfolding_left: Option<usize>,
+    /// Whether the current file has a field that the reference does not know.
+    pub(super) has_own_fields: bool,
 }
 
 /// How much may be walked of a file with this text.
@@ -57,6 +59,7 @@ impl<'s> Reader<'s> {
             text: "",
             hidden: Vec::new(),
             unfolding_left: None,
+            has_own_fields: false,
         }
     }
 
@@ -65,6 +68,7 @@ impl<'s> Reader<'s> {
         self.files.push(name);
         self.text = text;
         self.unfolding_left = Some(budget);
+        self.has_own_fields = false;
     }
 
     /// Everything that was reported, with the lines of the files.

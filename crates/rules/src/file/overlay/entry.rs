@@ -9,12 +9,15 @@ use std::sync::Arc;
 
 use crate::file::document::on_store_failure;
 use crate::file::grammar_overlay;
-use crate::file::rate_limit::{algorithm, candidate, charged, count_refused, reserve, segments};
+use crate::file::rate_limit::{
+    algorithm, candidate, charged, count_refused, limit_from_request, reserve, segments,
+};
 use crate::file::response::over_limit;
 use crate::file::{Code, Diagnostic, Fields, Item, Reader};
 use crate::yaml::Content;
 use tollgate_limiter::{
-    AlgorithmOption, Candidate, Level, OnUndecided, OverLimitResponse, ReserveRule, Rule, Values,
+    AlgorithmOption, Candidate, Level, LimitFromRequest, OnUndecided, OverLimitResponse,
+    ReserveRule, Rule, Values,
 };
 
 /// The fields that change how a limit counts.
@@ -28,8 +31,9 @@ const LIMIT_FIELDS: [&str; 6] = [
 ];
 
 /// The fields that belong to a limit and do not change how it counts.
-const RULE_FIELDS: [&str; 6] = [
+const RULE_FIELDS: [&str; 7] = [
     "over_limit",
+    "limit_from_request",
     "shadow_mode",
     "name",
     "candidate",
@@ -48,6 +52,7 @@ pub(in crate::file) struct Entry<'n> {
     path: Option<Vec<LevelPattern<'n>>>,
     pub(super) may_raise: bool,
     pub(super) over_limit: Option<Arc<OverLimitResponse>>,
+    pub(super) limit_from_request: Option<LimitFromRequest>,
     pub(super) shadow_mode: Option<bool>,
     pub(super) name: Option<&'n str>,
     pub(super) candidate: Option<Box<Candidate>>,
@@ -168,6 +173,7 @@ pub(super) fn entry<'n>(reader: &mut Reader<'_>, item: Item<'n>) -> Option<Entry
         path,
         may_raise: reader.boolean(&fields, "may_raise"),
         over_limit: over_limit(reader, &fields),
+        limit_from_request: limit_from_request(reader, &fields),
         shadow_mode: reader.optional_boolean(&fields, "shadow_mode"),
         name,
         candidate: candidate(reader, &fields),

@@ -8,7 +8,8 @@ use crate::file::rate_limit::{algorithms_that_reserve, allowance};
 use crate::file::{Code, Diagnostic, Reader};
 use crate::yaml::Node;
 use tollgate_limiter::{
-    Algorithm, AlgorithmOption, Allowance, CountRefused, Limit, ReserveAmount, Rule, Unit,
+    Algorithm, AlgorithmOption, Allowance, CountRefused, Limit, LimitFromRequest, ReserveAmount,
+    Rule, Unit,
 };
 
 /// The fields of a limit, by name.
@@ -44,6 +45,10 @@ pub(super) fn overlaid(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &Rule) 
     if entry.candidate.is_some() {
         overlaid.candidate.clone_from(&entry.candidate);
     }
+    // What an entry sets shall hold for the limits of requests, too.
+    let default = (overlaid != *rule).then_some(LimitFromRequest::Adjust);
+    let written = entry.limit_from_request.or(rule.limit_from_request);
+    overlaid.limit_from_request = written.or(default);
     Some(overlaid)
 }
 

@@ -13,7 +13,7 @@ use crate::file::grammar_limit;
 use crate::file::loader::Loader;
 use crate::file::{Code, Diagnostic, FieldPlace, Fields, Item, Reader, Span};
 use crate::yaml::Content;
-use tollgate_limiter::{Allowance, Candidate, Limit, Rule};
+use tollgate_limiter::{Allowance, Candidate, Limit, LimitFromRequest, Rule};
 
 pub(super) use self::allowance::{algorithm, allowance, charged, count_refused, limited, segments};
 use self::reserve::payment;
@@ -313,4 +313,15 @@ pub(super) fn share_bucket(one: &Allowance, other: &Allowance) -> bool {
         return false;
     };
     algorithm == other_algorithm && window(limit) == window(other)
+}
+
+/// Reads the field `limit_from_request`.
+pub(in crate::file) fn limit_from_request(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+) -> Option<LimitFromRequest> {
+    let mut all = LimitFromRequest::ALL.into_iter();
+    reader.word(fields, "limit_from_request", |name| {
+        all.find(|one| one.name() == name)
+    })
 }
