@@ -13,7 +13,7 @@ use tollgate::rules::file::{Options, DIAGNOSTICS_MAX};
 use tollgate::xds::load_bytes;
 
 fuzz_target!(|resource: &[u8]| {
-    let told = match load_bytes(&[resource], Options::default()) {
+    let told = match load_bytes(&[resource], &Options::default()) {
         Ok(rules) => rules.loaded.warnings,
         Err(LoadError::Diagnostics(problems)) => {
             assert!(!problems.errors.is_empty());

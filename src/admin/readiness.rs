@@ -12,10 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::admin_api::{counted, time_text};
 use crate::pipeline::Generations;
+use crate::rules::excerpt::excerpt;
 use crate::settings::Settings;
 use crate::store::{Store, StoreHealth, StoreStart};
 use crate::xds::XdsStatus;
 use tollgate_limiter::OnUndecided;
+
+/// How many domains with refused rules are shown.
+const DOMAINS_SHOWN_MAX: usize = 20;
 
 /// Shared readiness state.
 #[derive(Clone)]
@@ -176,7 +180,25 @@ impl Readiness {
                 Some(why) => say(false, format_args!("xds: not connected to {server}: {why}")),
             }
         }
-        if let Some(why) = self.generations.refused() {
+        let domains = self.generations.refused_domains();
+        let is_partial = domains.iter().any(|refused| refused.others_in_use);
+        for refused in domains.iter().take(DOMAINS_SHOWN_MAX) {
+            let domain = &refused.domain;
+            let since = refused.since.map(time_text).unwrap_or_default();
+            let (name, in_use) = (excerpt(&domain.name), domain.in_use());
+            let (line, why) = if is_partial {
+                ("\n", &*domain.why)
+            } else {
+                ("", "")
+            };
+            say(
+                false,
+                format_args!(
+                    "domain {name}: newest rules refused since {since}; {in_use}{line}{why}"
+                ),
+            );
+        }
+        if let Some(why) = self.generations.refused().filter(|_| !is_partial) {
             say(false, format_args!("newest rules: refused\n{why}"));
         }
         for shadow in self.generations.shadowed() {

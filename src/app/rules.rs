@@ -16,9 +16,10 @@ use super::store;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::pipeline::Generations;
+use crate::rules::file::Options;
 use crate::rules::path::RulesPath;
 use crate::rules::reload::{LoadError, RulesUpdate, RulesWatcher};
-use crate::settings::{ConfigType, Settings};
+use crate::settings::{ConfigType, OnBadDomain, RulesSettings, Settings};
 use crate::xds::{OverlayWatcher, XdsClient, XdsEvent};
 
 /// How often files of rules and certificates are polled. A change counts once two polls agree, so
@@ -47,12 +48,12 @@ pub(super) fn spawn_watchers(
     clock: &Arc<dyn Clock>,
 ) {
     let leased = store::is_leased(&settings.store);
-    let options = || (&settings.rules).into();
+    let options = || Options::from(&settings.rules);
     let current = Arc::clone(generations);
     if let Some(client) = xds {
         watchers.spawn(watch_xds(client, current, Arc::clone(metrics), leased));
     } else if let Some(path) = settings.rules.path(settings.rules_path.as_deref()) {
-        let files = RulesWatcher::new(path, options());
+        let files = RulesWatcher::new(path, isolating(&settings.rules));
         watchers.spawn(watch(files, Some(reload), move |change| {
             take(&current, change, leased);
         }));
@@ -65,6 +66,14 @@ pub(super) fn spawn_watchers(
         }));
     }
     watchers.spawn(end_shadows(Arc::clone(generations), Arc::clone(clock)));
+}
+
+/// How rules are loaded that requests are decided by.
+fn isolating(settings: &RulesSettings) -> Options {
+    Options {
+        isolate_domains: settings.on_bad_domain == OnBadDomain::Isolate,
+        ..settings.into()
+    }
 }
 
 /// Reloads rules files for ever, and passes each result to `take`: when a poll finds a change, and
@@ -134,6 +143,7 @@ async fn watch_xds(
             }
             match change.as_ref() {
                 Err(error) if !error.is_of_the_overlay() => metrics.xds.nacks.inc(),
+                Ok(rules) if !rules.loaded.refused_domains.is_empty() => metrics.xds.nacks.inc(),
                 _ => metrics.xds.acks.inc(),
             }
             take(&generations, Some(*change), leased);
@@ -201,7 +211,7 @@ pub(super) fn xds_client(settings: &Settings) -> Result<Option<XdsClient>, AppEr
             rules.display()
         )));
     }
-    XdsClient::new(&settings.xds, (&settings.rules).into())
+    XdsClient::new(&settings.xds, isolating(&settings.rules))
         .map(Some)
         .map_err(|error| AppError::Rules(error.to_string()))
 }

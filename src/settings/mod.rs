@@ -57,7 +57,7 @@ pub use self::listeners::{
 pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub(crate) use self::parse::{memory_size, nonzero_duration};
-pub use self::rules::{CandidateSettings, RulesSettings};
+pub use self::rules::{CandidateSettings, OnBadDomain, RulesSettings};
 pub use self::statsd::{StatsdProtocol, StatsdSettings, Tags};
 pub use self::store::{
     EnvironmentVariables, NamingSettings, REDIS_VARIABLES, STORE_DEADLINE_MS, StoreKeys, StoreMode,

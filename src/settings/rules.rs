@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 
 use crate::rules::file::{LimitFiles, Options};
 use crate::rules::path::RulesPath;
@@ -48,6 +48,24 @@ pub struct RulesSettings {
     /// Allow several files to define rules of one domain
     #[arg(long, env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
     pub merge_domain_config: bool,
+
+    /// What an error in the rules of one domain does to the rules of the others
+    ///
+    /// isolate: the domain keeps its last good rules, or has none until they are valid, and the
+    /// others get their new ones. refuse_all: no new rules are used, as in envoyproxy/ratelimit.
+    /// `tollgate check` fails with either.
+    #[arg(long, env = "TOLLGATE_ON_BAD_DOMAIN", default_value = "isolate", value_enum, help_heading = RULES)]
+    pub on_bad_domain: OnBadDomain,
+}
+
+/// What a bad domain does to the others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum OnBadDomain {
+    /// Nothing.
+    Isolate,
+    /// All rules are refused.
+    RefuseAll,
 }
 
 // === impl RulesSettings ===
@@ -74,6 +92,7 @@ impl From<&RulesSettings> for Options {
             merge_domains: settings.merge_domain_config,
             overlay: settings.overlay.clone(),
             limit_files: Some(LimitFiles::default()),
+            isolate_domains: false,
         }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! One stream at a time. Each response holds all rules. The same loader as for files loads it,
 //! within the same bounds, and the next request accepts it (ACK) or rejects it (NACK) with the
-//! loader's message. A fault of the overlay is no reason to reject it. When the stream is lost, the
-//! rules in use stay, and the client reconnects with a backoff.
+//! loader's message. One that is in use for some domains only is rejected, too. A fault of the
+//! overlay is no reason to reject it. When the stream is lost, the rules in use stay, and the
+//! client reconnects with a backoff.
 //!
 //! A new stream does not repeat the version of an earlier one: a restarted server may count its
 //! versions from the beginning, and would take ours for its own.

@@ -1,16 +1,19 @@
 //! The resources of an xDS response, loaded as rules.
 //!
-//! Every response holds all domains, so it is a whole rule set, accepted or rejected as a directory
-//! of files is. A server may send resources in any order (Go's maps have none); they are sorted by
-//! name, so that replicas agree on rules, messages and hash.
+//! Every response holds all domains, so it is a whole rule set, loaded as a directory of files is.
+//! A server may send resources in any order (Go's maps have none); they are sorted by name, so that
+//! replicas agree on rules, messages and hash.
 //!
 //! What it deliberately does not do: talk to a server (`mod`).
+
+use std::sync::Arc;
 
 use prost::Message as _;
 use prost_types::Any;
 
 use crate::rules::excerpt::excerpt;
 use crate::rules::file::Options;
+use crate::rules::isolation::{LastGood, RulesPart};
 use crate::rules::reload::{LoadError, Resource, RulesUpdate, load_resources};
 use crate::xds::document::document;
 use crate::xds::proto::envoy::service::discovery::v3::DiscoveryResponse;
@@ -23,10 +26,19 @@ pub(crate) const TYPE_URL: &str =
 /// How many resources a response may have: as many as files.
 const RESOURCES_MAX: usize = crate::rules::path::FILES_MAX;
 
-/// Loads the rules of a response.
-pub(crate) fn load(answer: &DiscoveryResponse, options: Options) -> RulesUpdate {
+/// A resource.
+#[derive(Clone, Debug)]
+pub(crate) struct Config(Arc<RateLimitConfig>);
+
+/// Loads the rules of a response. Domains without errors do not wait for the others, if the options
+/// say so.
+pub(crate) fn load(
+    answer: &DiscoveryResponse,
+    options: &Options,
+    good: &LastGood<Config>,
+) -> RulesUpdate {
     let configs = read(answer).map_err(LoadError::Resource)?;
-    load_configs(configs, options)
+    load_configs(configs, options, good)
 }
 
 /// Loads the rules of resources with these bytes.
@@ -34,7 +46,7 @@ pub(crate) fn load(answer: &DiscoveryResponse, options: Options) -> RulesUpdate 
 /// # Errors
 ///
 /// As for a response of a server.
-pub fn load_bytes(resources: &[&[u8]], options: Options) -> RulesUpdate {
+pub fn load_bytes(resources: &[&[u8]], options: &Options) -> RulesUpdate {
     let resources = resources.iter().map(|bytes| Any {
         type_url: TYPE_URL.to_owned(),
         value: bytes.to_vec(),
@@ -44,20 +56,35 @@ pub fn load_bytes(resources: &[&[u8]], options: Options) -> RulesUpdate {
         resources: resources.collect(),
         ..DiscoveryResponse::default()
     };
-    load(&answer, options)
+    load(&answer, options, &LastGood::default())
 }
 
-fn load_configs(mut configs: Vec<RateLimitConfig>, options: Options) -> RulesUpdate {
+fn load_configs(
+    mut configs: Vec<RateLimitConfig>,
+    options: &Options,
+    good: &LastGood<Config>,
+) -> RulesUpdate {
     configs.sort_by_cached_key(|config| (config.name.clone(), config.encode_to_vec()));
-    let resources: Vec<_> = configs
-        .iter()
-        .map(|config| Resource {
-            name: excerpt(&config.name).into_owned(),
-            root: document(config),
-            bytes: config.encode_to_vec(),
-        })
-        .collect();
-    load_resources(&resources, options)
+    let configs = configs.into_iter().map(|config| Config(Arc::new(config)));
+    let resource = |Config(config): &Config| Resource {
+        name: excerpt(&config.name).into_owned(),
+        root: document(config),
+        bytes: config.encode_to_vec(),
+    };
+    load_resources(configs.collect(), resource, options, good)
+}
+
+// === impl Config ===
+
+impl RulesPart for Config {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn domain(&self) -> (Option<String>, bool) {
+        let domain = &self.0.domain;
+        ((!domain.is_empty()).then(|| domain.clone()), true)
+    }
 }
 
 fn read(answer: &DiscoveryResponse) -> Result<Vec<RateLimitConfig>, String> {
@@ -177,6 +204,10 @@ mod tests {
         }
     }
 
+    fn load_one(config: RateLimitConfig) -> RulesUpdate {
+        load_configs(vec![config], &Options::default(), &LastGood::default())
+    }
+
     const AS_WRITTEN: &str = r#"
 domain: "1.5"
 descriptors:
@@ -200,7 +231,7 @@ descriptors:
             text: AS_WRITTEN.to_owned(),
         };
         let written = file::load(&[source], Options::default()).unwrap();
-        let sent = load_configs(vec![everything()], Options::default()).unwrap();
+        let sent = load_one(everything()).unwrap();
         let (written, sent) = (written.rules, sent.loaded.rules);
         assert_eq!(sent.rules().len(), 2);
         assert_eq!(
@@ -211,7 +242,7 @@ descriptors:
 
     #[test]
     fn a_resource_has_the_warnings_of_a_file_with_its_name_for_the_file_s() {
-        let whole = load_configs(vec![everything()], Options::default()).unwrap();
+        let whole = load_one(everything()).unwrap();
         assert_eq!(
             whole.loaded.warnings,
             [],
@@ -221,7 +252,7 @@ descriptors:
             descriptors: Vec::new(),
             ..everything()
         };
-        let empty = load_configs(vec![empty], Options::default()).unwrap();
+        let empty = load_one(empty).unwrap();
         let told: Vec<_> = empty
             .loaded
             .warnings
@@ -242,7 +273,7 @@ descriptors:
         }
         bytes.splice(0..0, [0x1a, 100]);
         bytes.resize(400, b'"');
-        let words = match load_bytes(&[&bytes], Options::default()) {
+        let words = match load_bytes(&[&bytes], &Options::default()) {
             Err(LoadError::Resource(words)) => words,
             other => panic!("{other:?}"),
         };
@@ -280,7 +311,7 @@ descriptors:
                     }
                 }
             }
-            match load_bytes(&[&bytes], Options::default()) {
+            match load_bytes(&[&bytes], &Options::default()) {
                 Ok(_) => taken += 1,
                 Err(error) => {
                     refused += 1;

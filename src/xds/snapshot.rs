@@ -12,9 +12,10 @@ use tokio::task::spawn_blocking;
 
 use crate::file_stamp::FileStamp;
 use crate::rules::file::Options;
-use crate::rules::reload::{LoadError, RulesUpdate};
+use crate::rules::isolation::LastGood;
+use crate::rules::reload::{LoadError, RulesUpdate, refusal};
 use crate::xds::proto::envoy::service::discovery::v3::DiscoveryResponse;
-use crate::xds::resources;
+use crate::xds::resources::{self, Config};
 
 /// The resources in use, shared by the client and the watcher of the overlay.
 #[derive(Clone, Debug)]
@@ -27,7 +28,9 @@ pub struct OverlayWatcher(Snapshot);
 #[derive(Debug)]
 struct Current {
     options: Options,
-    /// The last response whose resources are valid without the overlay.
+    /// The resources of the rules in use.
+    good: LastGood<Config>,
+    /// The last response of which something is in use, or would be without the overlay.
     answer: Option<Arc<DiscoveryResponse>>,
     /// The overlay at the last poll.
     seen: Option<Stamp>,
@@ -46,6 +49,7 @@ impl Snapshot {
     pub(super) fn new(options: Options) -> Self {
         Self(Arc::new(Mutex::new(Current {
             options,
+            good: LastGood::default(),
             answer: None,
             seen: None,
             tried: None,
@@ -65,9 +69,10 @@ impl Snapshot {
         let update = current.load(&answer).await;
         let rejected = match &update {
             Err(error) if !error.is_of_the_overlay() => Err(error.to_string()),
-            _ => {
+            update => {
                 current.answer = Some(answer);
-                Ok(())
+                let refused = update.is_ok().then(|| refusal(update)).flatten();
+                refused.map_or(Ok(()), Err)
             }
         };
         emit(update);
@@ -111,7 +116,8 @@ impl Current {
     async fn load(&mut self, answer: &Arc<DiscoveryResponse>) -> RulesUpdate {
         let before = self.stamp().await;
         let (answer, options) = (Arc::clone(answer), self.options.clone());
-        let update = spawn_blocking(move || resources::load(&answer, options))
+        let good = self.good.clone();
+        let update = spawn_blocking(move || resources::load(&answer, &options, &good))
             .await
             .unwrap_or_else(|panic| Err(LoadError::Defect(panic.to_string())));
         self.unreadable = match &update {

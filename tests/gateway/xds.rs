@@ -311,7 +311,11 @@ fn bad() -> Vec<(Vec<RateLimitConfig>, (&'static str, &'static str))> {
 async fn invalid_resources_are_rejected_with_reasons_and_change_nothing() {
     let ads = Ads::start(None).await;
     ads.send("good", &everything());
-    let replica = start(&ads, &[("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "65536")]);
+    let settings = [
+        ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "65536"),
+        ("TOLLGATE_ON_BAD_DOMAIN", "refuse_all"),
+    ];
+    let replica = start(&ads, &settings);
     assert_eq!(ads.answer_to("good").1, None);
     replica.wait_until_ready();
     let rules = replica.rules();
@@ -390,6 +394,50 @@ async fn invalid_resources_are_rejected_with_reasons_and_change_nothing() {
     ads.send("good again", &everything()[1..]);
     assert_eq!(ads.answer_to("good again"), ("good again".to_owned(), None));
     assert_eq!(replica.rules().lines().count(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_domain_is_rejected_and_stops_no_other() {
+    let ads = Ads::start(None).await;
+    let of = |name: &str, requests| domain(name, vec![limited("k", RateLimitUnit::Day, requests)]);
+    let bad = domain("bad", vec![limited("", RateLimitUnit::Day, 1)]);
+    // At the start, too: the other domain has its rules.
+    ads.send("1", &[of("good", 1), bad.clone()]);
+    let replica = start(&ads, &[]);
+    let (in_use, why) = ads.answer_to("1");
+    let why = why.unwrap();
+    assert!(
+        why.starts_with("domain 'bad' refused; it has no rules in use\n"),
+        "{why}"
+    );
+    assert!(why.contains("descriptor has empty key"), "{why}");
+    assert_eq!(in_use, "");
+    replica.wait_until_ready();
+    assert_eq!(replica.rules().lines().count(), 1);
+    ads.send("2", &[of("good", 1), of("bad", 1)]);
+    assert_eq!(ads.answer_to("2"), ("2".to_owned(), None));
+    ads.send("3", &[of("good", 2), bad]);
+    let (in_use, why) = ads.answer_to("3");
+    assert_eq!(in_use, "2");
+    let kept = "domain 'bad' refused; its last good rules stay in use\n";
+    assert!(why.is_some_and(|why| why.starts_with(kept)));
+    let rules = replica.rules();
+    assert!(
+        rules.contains("requests_per_unit: 2") && rules.lines().count() == 2,
+        "{rules}"
+    );
+    let said = http(replica.admin, "GET", "/readyz?verbose", "").1;
+    assert!(
+        said.contains("[-] domain bad: newest rules refused since "),
+        "{said}"
+    );
+    assert_eq!(
+        replica.metric("tollgate_xds_responses_total{result=\"nack\"}"),
+        2
+    );
+    ads.send("4", &[of("good", 2), of("bad", 2)]);
+    assert_eq!(ads.answer_to("4").1, None);
+    assert_eq!(replica.metric("tollgate_rules_refused"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -43,6 +43,7 @@ pub(crate) fn read(text: &str) -> Result<LoadedRules, Report> {
     let apart = Options {
         overlay: None,
         limit_files: None,
+        isolate_domains: false,
         merge_domains: false,
     };
     load(&[source], apart)

@@ -40,6 +40,7 @@ mod files;
 mod foreign;
 mod fuzz;
 mod hostile_snippets;
+mod isolation;
 mod limits;
 mod limits_from;
 mod misplaced;

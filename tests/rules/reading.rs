@@ -12,6 +12,7 @@ use crate::rules::schema::agreed;
 pub(crate) const APART: Options = Options {
     overlay: None,
     limit_files: None,
+    isolate_domains: false,
     merge_domains: false,
 };
 
@@ -19,6 +20,7 @@ pub(crate) const APART: Options = Options {
 pub(crate) const MERGED: Options = Options {
     overlay: None,
     limit_files: None,
+    isolate_domains: false,
     merge_domains: true,
 };
 

@@ -6,13 +6,18 @@
 //!
 //! What it deliberately does not do: detect changed files (`tests/rules/watching.rs`).
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
+use tollgate::admin_api::time_text;
 use tollgate::app::{App, Listeners};
-use tollgate::clock::ManualClock;
+use tollgate::clock::{Clock as _, ManualClock};
+use tollgate::rules::file::Options;
+use tollgate::rules::path::RulesPath;
+use tollgate::rules::reload::RulesWatcher;
 use tollgate::settings::Settings;
 use tollgate_test_support::grpc_client::{Code, channel, descriptor, hits, request};
 use tollgate_test_support::http_client::http;
@@ -190,6 +195,43 @@ async fn rejected_rules_are_reported_until_valid_ones_load() {
         said.starts_with("[+] rules: generation 2, ") && !said.contains("[-]"),
         "{said}"
     );
+}
+
+#[tokio::test]
+async fn a_domain_that_is_refused_is_reported_until_it_is_valid() {
+    let service = Service::start(&rules(1), &[]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        isolate_domains: true,
+        ..Options::default()
+    };
+    let path = RulesPath::Path(directory.path().to_owned());
+    let mut watcher = RulesWatcher::new(path, options);
+    let mut load = |texts: [&str; 2]| {
+        for (name, text) in ["a.yaml", "b.yaml"].iter().zip(texts) {
+            fs::write(directory.path().join(name), text).unwrap();
+        }
+        service.generations.take(watcher.read());
+    };
+    let since = time_text(service.clock.now());
+    load(["domain: a\n", "domain: b\nnonsense: 1\n"]);
+    service.clock.advance_us(1_000_000);
+    // It stays refused, with another mistake, while the other one changes.
+    load(["domain: a # again\n", "domain: b\nother: 1\n"]);
+    let (_, said) = get(service.admin, "/readyz?verbose").await;
+    let line = format!("[-] domain b: newest rules refused since {since}; it has no rules in use");
+    assert!(said.contains(&line), "{said}");
+    assert!(said.contains("unknown key 'other'"), "{said}");
+    assert!(!said.contains("newest rules: refused"), "{said}");
+    let series = "tollgate_domain_refused_since_seconds{domain=\"b\"}";
+    assert_eq!(service.metric(series), START.as_us() / 1_000_000);
+    assert_eq!(service.metric("tollgate_rules_refused"), 1);
+    assert_eq!(service.metric("ratelimit_service_config_load_error"), 2);
+    load(["domain: a\n", "domain: b\n"]);
+    let (_, said) = get(service.admin, "/readyz?verbose").await;
+    assert!(!said.contains("[-]"), "{said}");
+    assert_eq!(service.metric(series), 0);
+    assert_eq!(service.metric("tollgate_rules_refused"), 0);
 }
 
 #[tokio::test]

@@ -9,11 +9,13 @@
 //!
 //! What it deliberately does not do: read the clock or sleep (`app` polls), keep rules, log.
 
-use std::fmt;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::file::{self, Code, Diagnostic, LoadedRules, Options, Report, Span};
-use crate::path::{ReadError, RulesPath, Source, read_one};
+use crate::file::{self, Code, Diagnostic, Options, Report, Span};
+use crate::isolation::{LastGood, RulesPart};
+use crate::path::{RulesPath, Source, read_one};
+pub use crate::update::{LoadError, Rules, RulesUpdate, refusal};
 use crate::yaml::Node;
 use tollgate_limiter::{Digest as _, KeyHasher as _};
 use tollgate_system::file_stamp::FileStamp;
@@ -35,20 +37,8 @@ pub struct RulesWatcher {
     unreadable: Option<String>,
     /// The files of limits that the rules named when they were last read.
     tables: Vec<PathBuf>,
-}
-
-/// The result of a change.
-pub type RulesUpdate = Result<Rules, LoadError>;
-
-/// Loaded rules and their hash.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// The rules and their warnings.
-    pub loaded: LoadedRules,
-    /// Number of files, or of resources of an xDS server.
-    pub sources: usize,
-    /// The same for the same files on every replica: 48 bits, which a metric holds exactly.
-    pub hash: u64,
+    /// The files of the rules in use.
+    good: LastGood<Source>,
 }
 
 /// A resource of an xDS server, as the tree that a rules file is parsed into.
@@ -60,21 +50,6 @@ pub struct Resource {
     pub root: Node,
     /// What it was read from, for the hash of the rules.
     pub bytes: Vec<u8>,
-}
-
-/// Why rules were rejected.
-#[derive(Debug)]
-pub enum LoadError {
-    /// They could not be read.
-    Read(ReadError),
-    /// The overlay could not be read.
-    Overlay(ReadError),
-    /// They have errors.
-    Diagnostics(Report),
-    /// The xDS server's resources are no rules.
-    Resource(String),
-    /// A defect in tollgate.
-    Defect(String),
 }
 
 /// The stamps of the files.
@@ -92,12 +67,7 @@ struct Snapshot {
 ///
 /// When they cannot be read or have errors.
 pub fn load(path: &RulesPath, options: Options) -> RulesUpdate {
-    let sources = path.read().map_err(LoadError::Read)?;
-    let overlay = read_overlay(&options)?;
-    let rules = load_overlaid(&sources, overlay.as_ref(), options);
-    let mut rules = rules.map_err(LoadError::Diagnostics)?;
-    rules.loaded.warnings.extend(no_files(path, &sources));
-    Ok(rules)
+    RulesWatcher::new(path.clone(), options).load()
 }
 
 /// A warning if no file was read. The reference takes an empty `RUNTIME_ROOT` as well; elsewhere it
@@ -148,25 +118,36 @@ pub fn load_overlaid(
     })
 }
 
-/// Loads the rules of the resources of one response, with the overlay that the options name.
+/// Loads the rules of the resources of one response, with the overlay that the options name. Each
+/// is made of a part that can be kept.
 ///
 /// # Errors
 ///
 /// When they have errors, or the overlay cannot be read.
-pub fn load_resources(resources: &[Resource], options: Options) -> RulesUpdate {
-    let overlay = read_overlay(&options)?;
-    let documents = resources.iter().map(|one| (&*one.name, &one.root));
-    let loaded = file::load_documents(documents, overlay.as_ref(), options);
-    Ok(Rules {
-        loaded: loaded.map_err(LoadError::Diagnostics)?,
-        sources: resources.len(),
-        hash: hash(
-            resources
-                .iter()
-                .map(|one| &*one.bytes)
-                .chain(overlay.iter().map(|overlay| overlay.text.as_bytes())),
-        ),
-    })
+pub fn load_resources<P: RulesPart>(
+    parts: Vec<P>,
+    resource: impl Fn(&P) -> Resource,
+    options: &Options,
+    good: &LastGood<P>,
+) -> RulesUpdate {
+    let overlay = read_overlay(options)?;
+    let load = |parts: &[P]| {
+        let resources: Vec<_> = parts.iter().map(&resource).collect();
+        let documents = resources.iter().map(|one| (&*one.name, &one.root));
+        let loaded = file::load_documents(documents, overlay.as_ref(), options.clone());
+        let bytes = resources.iter().map(|one| &*one.bytes);
+        let overlay = overlay.iter().map(|overlay| overlay.text.as_bytes());
+        Ok(Rules {
+            loaded: loaded.map_err(LoadError::Diagnostics)?,
+            sources: resources.len(),
+            hash: hash(bytes.chain(overlay)),
+        })
+    };
+    if options.isolate_domains {
+        good.load(parts, |parts, _| load(parts))
+    } else {
+        load(&parts)
+    }
 }
 
 /// The hash of texts, in their order.
@@ -192,6 +173,7 @@ impl RulesWatcher {
             tried: None,
             unreadable: None,
             tables: Vec::new(),
+            good: LastGood::default(),
         }
     }
 
@@ -205,6 +187,7 @@ impl RulesWatcher {
             tried: Some(self.snapshot()),
             unreadable: None,
             tables: self.tables.clone(),
+            good: self.good.clone(),
         }
     }
 
@@ -236,11 +219,38 @@ impl RulesWatcher {
         })
     }
 
+    /// Loads the files, with the last good ones of domains with errors if the options say so.
+    fn load(&self) -> RulesUpdate {
+        let Self {
+            path,
+            options,
+            good,
+            ..
+        } = self;
+        let sources = path.read().map_err(LoadError::Read)?;
+        let overlay = read_overlay(options)?;
+        let no_files = no_files(path, &sources);
+        let load = |sources: &[Source], kept: &BTreeSet<String>| {
+            if let Some(files) = &options.limit_files {
+                files.keep(kept);
+            }
+            let rules = load_overlaid(sources, overlay.as_ref(), options.clone());
+            rules.map_err(LoadError::Diagnostics)
+        };
+        let mut rules = if options.isolate_domains {
+            good.load(sources, load)?
+        } else {
+            load(&sources, &BTreeSet::new())?
+        };
+        rules.loaded.warnings.extend(no_files);
+        Ok(rules)
+    }
+
     fn read_if_stable(&mut self, look: &Snapshot) -> Option<RulesUpdate> {
         let files = self.options.limit_files.clone();
         let files = files.unwrap_or_default();
         files.begin();
-        let change = load(&self.path, self.options.clone());
+        let change = self.load();
         // Files of limits that the rules name now belong to what was tried.
         self.tables = files.touched();
         let after = self.snapshot();
@@ -249,18 +259,18 @@ impl RulesWatcher {
             return None;
         }
         let unread = match &change {
-            Err(error @ (LoadError::Read(_) | LoadError::Overlay(_))) => Some(error),
-            Err(error) if files.has_failed_reads() => Some(error),
+            Err(error @ (LoadError::Read(_) | LoadError::Overlay(_))) => Some(error.to_string()),
+            change if files.has_failed_reads() => refusal(change),
             _ => None,
         };
-        let Some(error) = unread else {
+        let Some(words) = unread else {
             self.unreadable = None;
             self.tried = Some(after);
             return Some(change);
         };
         // The error may go away without a change of the files (no descriptor left, a mount that
         // returns): try again at the next poll, and report it once.
-        let words = Some(error.to_string());
+        let words = Some(words);
         self.tried = None;
         let said = self.unreadable == words;
         self.unreadable = words;
@@ -280,32 +290,6 @@ impl RulesWatcher {
         Snapshot {
             rules: rules(),
             tables: self.tables.iter().map(stamp).collect(),
-        }
-    }
-}
-
-// === impl LoadError ===
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(error) | Self::Overlay(error) => error.fmt(f),
-            Self::Resource(what) => f.write_str(what),
-            Self::Defect(how) => write!(f, "this is a defect in tollgate: {how}"),
-            Self::Diagnostics(report) => report.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {}
-
-impl LoadError {
-    /// Whether only the overlay is at fault: the rules alone would be accepted.
-    pub fn is_of_the_overlay(&self) -> bool {
-        match self {
-            Self::Overlay(_) => true,
-            Self::Diagnostics(report) => report.only_overlay,
-            Self::Read(_) | Self::Resource(_) | Self::Defect(_) => false,
         }
     }
 }

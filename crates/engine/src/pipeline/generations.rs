@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
 use super::candidate_rules::{CandidateContext, CandidateRules};
@@ -17,9 +17,17 @@ use super::generation::{Generation, RulesWarnings, changed_tables};
 use super::shadows::{Shadow, ShadowError, Shadows};
 use tollgate_admin_api::rule_name;
 use tollgate_limiter::{TableDifference, Timestamp};
+use tollgate_rules::excerpt::excerpt;
+use tollgate_rules::refused_domain::RefusedDomain;
 use tollgate_rules::reload::{Rules, RulesUpdate};
 use tollgate_system::clock::Clock;
 use tollgate_telemetry::metrics::{AUDIT_LOG, Metrics};
+
+/// How many domains a metric shows whose rules are refused.
+const DOMAINS_SHOWN_MAX: usize = 100;
+
+/// How many of them one load writes to the log.
+const DOMAINS_LOGGED_MAX: usize = 10;
 
 /// The module of its log lines, for filters.
 const LOG: &str = "tollgate::pipeline::generations";
@@ -31,12 +39,25 @@ pub struct Generations {
     additions: Mutex<Additions>,
     /// Why the newest rules were rejected. None when they were accepted.
     refused: ArcSwapOption<String>,
+    /// The domains whose newest rules were rejected.
+    refused_domains: ArcSwap<Vec<RefusedSince>>,
     /// Why the newest candidate files were rejected. None when they were accepted.
     candidate_refused: ArcSwapOption<String>,
     /// Sees each generation.
     published: watch::Sender<()>,
     clock: Option<Arc<dyn Clock>>,
     metrics: Arc<Metrics>,
+}
+
+/// A domain whose newest rules were rejected, and since when they have been; none without a clock.
+#[derive(Clone, Debug)]
+pub struct RefusedSince {
+    /// The domain.
+    pub domain: RefusedDomain,
+    /// The time of the first rejection after its last good rules.
+    pub since: Option<Timestamp>,
+    /// Whether the newest rules of other domains are in use.
+    pub others_in_use: bool,
 }
 
 /// What a generation gets in addition to the rules that were loaded.
@@ -58,6 +79,7 @@ impl Generations {
             current: ArcSwapOption::empty(),
             additions: Mutex::default(),
             refused: ArcSwapOption::empty(),
+            refused_domains: ArcSwap::default(),
             candidate_refused: ArcSwapOption::empty(),
             published: watch::Sender::default(),
             clock: None,
@@ -102,6 +124,11 @@ impl Generations {
         self.refused.load_full()
     }
 
+    /// The domains whose newest rules were rejected, while those of others may be in use.
+    pub fn refused_domains(&self) -> Arc<Vec<RefusedSince>> {
+        self.refused_domains.load_full()
+    }
+
     /// Why the newest candidate files were rejected.
     pub fn candidate_refused(&self) -> Option<Arc<String>> {
         self.candidate_refused.load_full()
@@ -117,28 +144,76 @@ impl Generations {
     pub fn take(&self, change: Option<RulesUpdate>) {
         match change {
             None => {}
-            Some(Ok(rules)) => self.take_rules(rules),
+            Some(Ok(mut rules)) => {
+                let refused = std::mem::take(&mut rules.loaded.refused_domains);
+                self.take_rules(rules, !refused.is_empty());
+                for domain in refused.iter().take(DOMAINS_LOGGED_MAX) {
+                    let (name, in_use, errors) = (&domain.name, domain.in_use(), &domain.why);
+                    tracing::error!(target: LOG, domain = %name, %errors, "rules of a domain refused; {in_use}");
+                }
+                if !refused.is_empty() {
+                    self.refuse(
+                        refused
+                            .iter()
+                            .map(ToString::to_string)
+                            .collect::<Vec<_>>()
+                            .join("\n"),
+                    );
+                }
+                self.set_refused_domains(refused, true);
+            }
             Some(Err(error)) => {
                 if self.any() {
                     tracing::error!(target: LOG, errors = %error, "rules refused; the last good rules stay in use");
                 } else {
                     tracing::error!(target: LOG, errors = %error, "rules refused; the service listens and waits for valid rules");
                 }
-                self.refused.store(Some(Arc::new(error.to_string())));
-                self.metrics.rules.newest_refused.set(1);
-                self.metrics.rules.refused.inc();
+                self.refuse(error.to_string());
+                self.set_refused_domains(error.refused_domains().to_vec(), false);
             }
         }
     }
 
-    fn take_rules(&self, rules: Rules) {
+    fn refuse(&self, why: String) {
+        self.refused.store(Some(Arc::new(why)));
+        self.metrics.rules.newest_refused.set(1);
+        self.metrics.rules.refused.inc();
+    }
+
+    /// Keeps which domains have rules that were rejected, and since when.
+    fn set_refused_domains(&self, refused: Vec<RefusedDomain>, others_in_use: bool) {
+        let before = self.refused_domains.load();
+        let now = self.clock.as_ref().map(|clock| clock.now());
+        let refused = refused.into_iter().map(|domain| {
+            let known = before.iter().find(|known| known.domain.name == domain.name);
+            let since = known.map_or(now, |known| known.since);
+            RefusedSince {
+                domain,
+                since,
+                others_in_use,
+            }
+        });
+        let refused: Vec<_> = refused.collect();
+        let series = refused.iter().take(DOMAINS_SHOWN_MAX).map(|refused| {
+            let since = refused.since.unwrap_or_default().as_us() / 1_000_000;
+            #[allow(clippy::cast_precision_loss)] // exact for many millions of years
+            (
+                vec![excerpt(&refused.domain.name).into_owned()],
+                since as f64,
+            )
+        });
+        self.metrics.rules.refused_since.replace(series.collect());
+        self.refused_domains.store(Arc::new(refused));
+    }
+
+    fn take_rules(&self, rules: Rules, is_partial: bool) {
         let current = self.current();
         let mut warnings = RulesWarnings::of(&rules.loaded);
         warnings.add_weakened(current.as_deref(), &rules.loaded.rules);
         warnings.log();
         let limits = rules.loaded.rules.written_rules().count();
         let sources = rules.sources;
-        let was_refused = self.refused().is_some();
+        let was_refused = self.refused().is_some() && !is_partial;
         let hash = format!("{:012x}", rules.hash);
         let tables = changed_tables(current.as_deref(), &rules.loaded.rules);
         drop(current);

@@ -81,7 +81,7 @@ pub use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
 use self::excess::ExcessLog;
 pub use self::excess::RequestBound;
 pub use self::generation::Generation;
-pub use self::generations::Generations;
+pub use self::generations::{Generations, RefusedSince};
 pub use self::headers::Headers;
 pub(crate) use self::headers::{described_position, retry_after};
 use self::lease_holders::Holders;

@@ -8,7 +8,7 @@
 //! What it deliberately does not do: parse (`limits_from`), or read a table while a lock is held
 //! that a request needs. Only loads and polls use this.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -99,6 +99,10 @@ impl ReadFailure {
 #[derive(Debug, Default)]
 struct State {
     known: HashMap<PathBuf, (FileStamp, LoadedTable)>,
+    /// The same before the current load.
+    before: HashMap<PathBuf, (FileStamp, LoadedTable)>,
+    /// The rules files whose tables stay as they were before the current load.
+    kept: BTreeSet<String>,
     /// The files of the current load, as they were before they were read.
     touched: Vec<TableStamp>,
     /// Whether the current load could not read a file that is there.
@@ -125,8 +129,16 @@ impl LimitFiles {
     /// Begins a load.
     pub fn begin(&self) {
         let mut state = self.state();
+        let State { known, before, .. } = &mut *state;
+        before.clone_from(known);
         state.touched.clear();
         state.has_failed_reads = false;
+        state.kept.clear();
+    }
+
+    /// Keeps the tables of these rules files as they were before the current load.
+    pub fn keep(&self, rules_files: &BTreeSet<String>) {
+        self.state().kept.clone_from(rules_files);
     }
 
     /// Whether the last load could not read a file that is there. The error may go away without a
@@ -156,8 +168,10 @@ impl LimitFiles {
             known,
             touched,
             retired,
+            before,
             ..
         } = &mut *state;
+        before.clear();
         let unused = known.extract_if(|path, _| touched.iter().all(|(used, _)| used != path));
         retired.extend(unused.map(|(_, (_, loaded))| loaded.table));
         retired.retain(|table| Arc::strong_count(table) > 1);
@@ -181,6 +195,13 @@ impl LimitFiles {
             let mut state = self.state();
             if !state.touched.contains(&stamp) {
                 state.touched.push(stamp.clone());
+            }
+            if state.kept.contains(rules_file)
+                && let Some(before) = state.before.get(&path).cloned()
+            {
+                // With its old stamp, so that the file is read when it is asked for again.
+                state.known.insert(path, before.clone());
+                return Ok(before.1);
             }
             state.known.get(&path).cloned()
         };

@@ -10,6 +10,7 @@ use crate::file::diagnostic::{FilePlace, Phase};
 use crate::file::limit_files::{LimitFiles, LoadedTable};
 use crate::file::{Diagnostic, Fields, Grammar, Reader, RuleOrigins, Span};
 use crate::patterns::Automata;
+use crate::refused_domain::RefusedDomain;
 use crate::requests::RequestMapping;
 use crate::yaml::{Content, Node};
 use tollgate_limiter::{Level, Parent, RuleSet, Values};
@@ -23,6 +24,8 @@ pub struct Options {
     pub overlay: Option<PathBuf>,
     /// Reads the files that `limits_from` names; none where rules are no files.
     pub limit_files: Option<LimitFiles>,
+    /// A domain with errors stops no other, where rules are loaded again and again.
+    pub isolate_domains: bool,
 }
 
 /// The result of loading files.
@@ -40,6 +43,8 @@ pub struct LoadedRules {
     pub tables: Vec<LoadedTable>,
     /// How descriptors are made of HTTP requests, by domain.
     pub requests: Arc<RequestMappings>,
+    /// Domains whose newest files have errors, and are not in these rules.
+    pub refused_domains: Vec<RefusedDomain>,
 }
 
 /// How descriptors are made of HTTP requests, by domain.

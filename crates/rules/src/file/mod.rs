@@ -203,5 +203,6 @@ fn finish<'s>(
         origins,
         tables: loader.tables,
         requests: Arc::new(loader.requests),
+        refused_domains: Vec::new(),
     })
 }

@@ -96,6 +96,8 @@ impl<'s> Reader<'s> {
 
     /// Counts an error that is not shown: to describe it would cost time.
     pub(super) fn count_error(&mut self) {
+        let file = self.current_file();
+        self.report.files_with_errors.insert(file);
         let omitted = &mut self.report.errors_omitted;
         *omitted = omitted.saturating_add(1);
     }
@@ -205,6 +207,9 @@ impl<'s> Reader<'s> {
     /// Records a diagnostic of a file; one with a name is about a file that this one names.
     pub(super) fn record(&mut self, file: usize, phase: Phase, mut diagnostic: Diagnostic) {
         let report = &mut self.report;
+        if diagnostic.severity == Severity::Error {
+            report.files_with_errors.insert(file);
+        }
         let (all, omitted) = match diagnostic.severity {
             Severity::Error => (&mut report.errors, &mut report.errors_omitted),
             Severity::Warning => (&mut report.warnings, &mut report.warnings_omitted),

@@ -6,6 +6,7 @@
 //!
 //! What it deliberately does not do: choose colours (`cli`), or write other formats (`cli`).
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use annotate_snippets::renderer::DecorStyle;
@@ -15,6 +16,7 @@ use crate::excerpt::{SourceLine, line_at, lines_between, printable};
 use crate::file::diagnostic::ERRORS_COUNTED_MAX;
 use crate::file::{Diagnostic, Severity, Span};
 use crate::path::Source;
+use crate::refused_domain::RefusedDomain;
 
 /// How many diagnostics a log line or a page shows.
 const SHOWN_MAX: usize = 20;
@@ -38,6 +40,10 @@ pub struct Report {
     pub warnings_omitted: usize,
     /// The rules alone are valid: every error is about the overlay.
     pub only_overlay: bool,
+    /// The indices of the files with errors, also of errors that are only counted.
+    pub files_with_errors: BTreeSet<usize>,
+    /// The domains whose files have the errors, where they were loaded one by one.
+    pub refused_domains: Vec<RefusedDomain>,
 }
 
 /// One place of a diagnostic, with what its snippet shows.
@@ -57,6 +63,17 @@ impl Report {
         let mut all: Vec<_> = self.errors.iter().chain(&self.warnings).collect();
         all.sort_by_key(|diagnostic| diagnostic.place());
         all
+    }
+
+    /// The text of the errors of these files.
+    pub(crate) fn of_files(&self, files: &BTreeSet<usize>) -> String {
+        let errors = self.errors.iter();
+        let its: Vec<_> = errors
+            .filter(|one| files.contains(&one.found.file))
+            .take(SHOWN_MAX)
+            .collect();
+        let parts: Vec<_> = its.iter().map(|one| one.render(false)).collect();
+        parts.join("\n\n")
     }
 
     /// The text of every diagnostic, a blank line between two, and how many more there are.

@@ -218,7 +218,7 @@ impl RuleGauge {
     }
 
     /// Replaces all series, each by its label values.
-    pub(super) fn replace(&self, series: Vec<LabelledValue>) {
+    pub fn replace(&self, series: Vec<LabelledValue>) {
         *self.series.lock().unwrap_or_else(PoisonError::into_inner) = series;
     }
 }

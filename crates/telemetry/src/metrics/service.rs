@@ -4,6 +4,7 @@
 use super::declaration::{Counter, CounterVec, Gauge, LabelValues, metrics};
 use super::gauges::{PolledGauge, RuleGauge};
 
+const REFUSED_DOMAINS: LabelValues = LabelValues::Bounded("100 domains");
 const HASH: LabelValues = LabelValues::Bounded("one at a time");
 
 /// The module of audit lines, for the log filter.
@@ -56,6 +57,9 @@ metrics! {
 
         /// Whether the newest rules were refused and so are not in use: 1 or 0.
         Gauge "tollgate_rules_refused" => pub newest_refused;
+
+        /// Unix time since which the newest rules of a domain are refused; absent for others.
+        RuleGauge "tollgate_domain_refused_since_seconds" [domain: REFUSED_DOMAINS] as "" => pub refused_since;
     }
 }
 

@@ -398,6 +398,7 @@ impl Loader<'_> {
             merge_domains: self.settings.merge_domains,
             overlay: None,
             limit_files: Some(limit_files.clone()),
+            isolate_domains: false,
         };
         let loaded = load_overlaid(&sources, self.overlay.as_ref(), options);
         self.watch(&limit_files.touched());
