@@ -376,7 +376,7 @@ fuzz: $(VENV)/.cargo-tools
 # directories, and do not use a server that a package starts as a service.
 # Redis, h2load and nghttpd, shells and man (tests load completions and render man pages), and a terminal whose screen tests read.
 PACKAGES := redis-server:redis-server h2load:nghttp2-client nghttpd:nghttp2-server tmux:tmux zsh:zsh fish:fish man:man-db dpkg-deb:dpkg node:nodejs npm:npm \
-  nginx:nginx haproxy:haproxy
+  nginx:nginx haproxy:haproxy caddy:caddy
 # Only the clients in Java need these: without them they are left out and reported.
 PACKAGES_JAVA := javac:default-jdk-headless mvn:maven
 # valgrind, Chromium and its WebDriver server, what builds and runs images without a daemon, and

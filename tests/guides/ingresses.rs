@@ -8,6 +8,7 @@ use std::process::{Child, Command};
 
 use tollgate_test_support::child_process::SpawnTied as _;
 use tollgate_test_support::components::component;
+use tollgate_test_support::envoy_process::{Envoy, OnError};
 use tollgate_test_support::http_connection::{HttpConnection, HttpResponse};
 use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
@@ -164,8 +165,35 @@ fn nginx_lets_three_requests_pass_and_refuses_the_fourth() {
     walk(&proxy, tollgate, (&proxy, 500));
 }
 
-/// HAProxy as the page has it, in front of this agent and this service.
-fn haproxy(agent: SocketAddr, service: SocketAddr, wait: &str) -> Proxy {
+/// Caddy as the page has it, in front of this tollgate and this service.
+fn caddy(auth: SocketAddr, service: SocketAddr) -> Proxy {
+    let at = loopback();
+    let addresses = [("127.0.0.1:8082", auth), ("127.0.0.1:9000", service)];
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let sites = configuration("Caddy", "text", &addresses, WAIT);
+    let sites = sites.replace(":8000", &format!(":{}", at.port()));
+    // Its admin port is fixed.
+    let file = format!("{{\n\tadmin off\n}}\n{sites}");
+    fs::write(directory.path().join("Caddyfile"), file).expect("its configuration");
+    let mut command = Command::new(program("caddy"));
+    command.args(["run", "--config", "Caddyfile"]);
+    command.current_dir(directory.path());
+    for folder in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
+        command.env(folder, directory.path());
+    }
+    proxy(directory, at, &mut command)
+}
+
+#[test]
+fn caddy_lets_three_requests_pass_and_refuses_the_fourth() {
+    let tollgate = tollgate(&["--auth-port", "0"]);
+    let proxy = caddy(tollgate.ingress("auth"), service());
+    walk(&proxy, tollgate, (&proxy, 502));
+}
+
+/// HAProxy as the page has it, in front of this agent and this service. The entry of its descriptor
+/// has this key.
+fn haproxy(agent: SocketAddr, service: SocketAddr, wait: &str, key: &str) -> Proxy {
     let at = loopback();
     let addresses = [
         ("127.0.0.1:8084", agent),
@@ -174,7 +202,10 @@ fn haproxy(agent: SocketAddr, service: SocketAddr, wait: &str) -> Proxy {
     ];
     let directory = tempfile::tempdir().expect("a temporary directory");
     let files = [
-        ("tollgate.spoe", configuration("HAProxy", "text", &[], wait)),
+        (
+            "tollgate.spoe",
+            configuration("HAProxy", "text", &[], wait).replace("client=", &format!("{key}=")),
+        ),
         (
             "haproxy.cfg",
             configuration("HAProxy", "haproxy", &addresses, wait),
@@ -193,32 +224,40 @@ fn haproxy(agent: SocketAddr, service: SocketAddr, wait: &str) -> Proxy {
 fn haproxy_lets_three_requests_pass_and_refuses_the_fourth() {
     let tollgate = tollgate(&["--spoe-port", "0"]);
     let (agent, service) = (tollgate.ingress("spoe"), service());
-    let proxy = haproxy(agent, service, PATIENT);
+    let proxy = haproxy(agent, service, PATIENT, "client");
     // It waits as long as the page says, and then lets requests pass.
-    let other = haproxy(agent, service, WAIT);
+    let other = haproxy(agent, service, WAIT, "client");
     walk(&proxy, tollgate, (&other, 200));
 }
 
 #[test]
-fn nginx_haproxy_and_a_redis_client_share_one_limit_exactly() {
+fn every_proxy_and_a_redis_client_share_one_limit_exactly() {
     let rules = of_a_year(&page().only("Descriptors of a request", "yaml"));
-    let rules = rules.replace("requests_per_unit: 3 ", "requests_per_unit: 100 ");
+    let rules = rules.replace("requests_per_unit: 3 ", "requests_per_unit: 1000 ");
+    // The key that Envoy sends here.
+    let rules = rules.replace("key: client", "key: day");
     let flags = "--ingress-host 127.0.0.1 --auth-port 0 --spoe-port 0 --resp-port 0";
     let tollgate = Tollgate::start(&rules, &flags.split(' ').collect::<Vec<_>>());
     let service = service();
     let nginx = nginx(tollgate.ingress("auth"), service);
-    let haproxy = haproxy(tollgate.ingress("spoe"), service, PATIENT);
+    let caddy = caddy(tollgate.ingress("auth"), service);
+    let haproxy = haproxy(tollgate.ingress("spoe"), service, PATIENT, "day");
+    let envoy = Envoy::asking(&[&tollgate], OnError::Deny);
     let resp = tollgate.ingress("resp");
-    let by_proxy = |at: SocketAddr| {
-        std::thread::spawn(move || (0..100).filter(|_| get(at, "/").status == 200).count())
+    let by_proxy = |at: SocketAddr, path: &'static str| {
+        let headers = [("x-key", &b"127.0.0.1"[..])];
+        let ask = move || HttpConnection::open(at).get_with(path, &headers).status;
+        std::thread::spawn(move || (0..600).filter(|_| ask() == 200).count())
     };
     let callers = [
-        by_proxy(nginx.at),
-        by_proxy(haproxy.at),
+        by_proxy(nginx.at, "/"),
+        by_proxy(caddy.at, "/"),
+        by_proxy(haproxy.at, "/"),
+        by_proxy(envoy.edge, "/day"),
         std::thread::spawn(move || {
             let mut stream = BufReader::new(std::net::TcpStream::connect(resp).expect("open"));
-            let check = "TG.CHECK edge 1 client 127.0.0.1\r\n";
-            let passed = (0..100).filter(|_| {
+            let check = "TG.CHECK edge 1 day 127.0.0.1\r\n";
+            let passed = (0..600).filter(|_| {
                 let sent = stream.get_mut().write_all(check.as_bytes());
                 sent.expect("it is sent");
                 let lines = (0..6).map(|_| {
@@ -233,7 +272,7 @@ fn nginx_haproxy_and_a_redis_client_share_one_limit_exactly() {
         }),
     ];
     let passed = callers.map(|caller| caller.join().expect("it ends"));
-    assert_eq!(passed.iter().sum::<usize>(), 100, "{passed:?}");
+    assert_eq!(passed.iter().sum::<usize>(), 1_000, "{passed:?}");
 }
 
 #[test]
