@@ -38,5 +38,6 @@ pub mod grpc;
 pub mod grpc_client;
 pub mod ingress;
 pub mod net;
+mod notify;
 pub mod settings;
 pub mod xds;

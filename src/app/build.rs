@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::decisions::Decisions;
 use crate::grpc::{Health, Routes, routes};
 use crate::metrics::Metrics;
+use crate::notify::Webhook;
 use crate::pipeline::{CandidatePartitions, Generations, Parts, Pipeline};
 use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings};
@@ -52,6 +53,8 @@ pub struct App {
     pub(super) xds: Option<XdsClient>,
     /// The last decisions, subscriptions and the decision log.
     pub(super) decisions: Decisions,
+    /// What sends events of limits; none when it is not configured.
+    pub(super) webhook: Option<Webhook>,
     /// The heaviest keys, and how values of descriptors are shown.
     pub(super) top_keys: Arc<TopKeys>,
     /// Exporter of spans; none when decisions are not traced.
@@ -231,7 +234,8 @@ impl App {
         if settings.candidate.path.is_some() {
             generations.expect_candidate();
         }
-        let decisions = decisions::build(&settings, cores, values, &capture, (&clock, &metrics))?;
+        let (decisions, webhook) =
+            decisions::build(&settings, cores, values, &capture, (&clock, &metrics))?;
         let top_keys = Arc::new(TopKeys::new(
             values,
             Arc::clone(&clock),
@@ -272,6 +276,7 @@ impl App {
             resp_password,
             xds,
             decisions,
+            webhook,
             top_keys,
             traces,
             snapshots: built.snapshots,

@@ -1,4 +1,4 @@
-//! Builds the memory of the last decisions, and the decision log.
+//! Builds the memory of the last decisions, the decision log, and the webhook of limits.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -7,8 +7,11 @@ use super::error::AppError;
 use crate::admin_api::{ValueMode, Verdict};
 use crate::capture::Capture;
 use crate::clock::Clock;
-use crate::decisions::{DecisionLog, Decisions, DecisionsSetup, LogDestination, LogSetup};
+use crate::decisions::{
+    DecisionLog, Decisions, DecisionsSetup, LimitEvents, LogDestination, LogSetup,
+};
 use crate::metrics::Metrics;
+use crate::notify::Webhook;
 use crate::settings::{
     DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict, Settings, TracingSettings,
 };
@@ -22,17 +25,32 @@ pub(super) fn build(
     values: ShownValues,
     capture: &Arc<Capture>,
     (clock, metrics): (&Arc<dyn Clock>, &Metrics),
-) -> Result<Decisions, AppError> {
+) -> Result<(Decisions, Option<Webhook>), AppError> {
     let log = &settings.decision_log;
+    let notify = Webhook::new(&settings.notify, clock, &metrics.notifications);
+    let (queue, webhook) = notify.map_err(AppError::Notify)?.unzip();
+    let of_log = shown_in_log(log, values);
+    let events = LimitEvents::new(of_log, queue, metrics.notifications.clone());
     let kept_max = usize::try_from(log.kept_max).unwrap_or(usize::MAX);
-    Ok(Decisions::new(DecisionsSetup {
+    let decisions = Decisions::new(DecisionsSetup {
         clock: Arc::clone(clock),
         values,
         kept_max,
         threads,
-        log: start_log(log, &settings.tracing, values, clock, metrics)?,
+        log: start_log(log, &settings.tracing, of_log, clock, metrics)?,
+        events: Some(events),
         capture: Arc::clone(capture),
-    }))
+    });
+    Ok((decisions, webhook))
+}
+
+/// How the decision log shows values.
+fn shown_in_log(settings: &DecisionLogSettings, values: ShownValues) -> ShownValues {
+    match settings.values {
+        None => values,
+        Some(LoggedValues::Hashed) => values.with_mode(ValueMode::Hashed),
+        Some(LoggedValues::Plain) => values.with_mode(ValueMode::Plain),
+    }
 }
 
 /// Starts the decision log, if there is one.
@@ -48,11 +66,6 @@ fn start_log(
         DecisionLogTarget::Stdout => LogDestination::Stdout,
         DecisionLogTarget::File(path) => LogDestination::File(path.clone()),
         DecisionLogTarget::Otlp => LogDestination::Otlp(Box::new(collector(tracing)?)),
-    };
-    let values = match settings.values {
-        None => values,
-        Some(LoggedValues::Hashed) => values.with_mode(ValueMode::Hashed),
-        Some(LoggedValues::Plain) => values.with_mode(ValueMode::Plain),
     };
     let log = DecisionLog::start(LogSetup {
         destination,

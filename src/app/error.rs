@@ -15,6 +15,9 @@ pub enum AppError {
     /// The collector of the decision log cannot be used.
     #[error("--decision-log otlp: {0}")]
     DecisionLog(String),
+    /// The webhook of limits cannot be used.
+    #[error("{0}")]
+    Notify(String),
     /// A configured hash key cannot be used.
     #[error("{0}")]
     HashKey(String),

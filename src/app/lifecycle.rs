@@ -26,6 +26,7 @@ use crate::decisions::Decisions;
 use crate::grpc::{GrpcServer, Health, StartError};
 use crate::metrics::Metrics;
 use crate::net::{ShutdownSignal, UnixSocketFile};
+use crate::notify::Webhook;
 use crate::pipeline::{Generation, Generations};
 use crate::settings::StatsdSettings;
 use crate::statsd::Statsd;
@@ -174,6 +175,7 @@ impl RunningService {
         watchers.spawn(api.sample_rates());
         let stopping = ShutdownSignal::new(stop.clone());
         watchers.spawn(admin::run_states(state.clone(), stopping));
+        watchers.spawn(Webhook::run(app.webhook));
         Snapshots::spawn(app.snapshots.as_ref(), &mut watchers);
         let (http, other_ports) = ports.serve(state, &app.settings, &stop);
         Ok(Self {

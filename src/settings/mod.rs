@@ -23,6 +23,7 @@ mod ingresses;
 mod listeners;
 mod logging;
 pub mod memory_limit;
+mod notify;
 mod parse;
 pub mod reference_variables;
 mod rules;
@@ -55,6 +56,7 @@ pub use self::listeners::{
     AdminSettings, ConnectionSettings, GrpcTlsSettings, ListenerSettings, PrometheusSettings,
 };
 pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
+pub use self::notify::NotifySettings;
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub(crate) use self::parse::{memory_size, nonzero_duration};
 pub use self::rules::{CandidateSettings, OnBadDomain, RulesSettings};
@@ -303,6 +305,10 @@ pub struct Settings {
     /// The decision log, and the last decisions.
     #[command(flatten)]
     pub decision_log: DecisionLogSettings,
+
+    /// The webhook of limits.
+    #[command(flatten)]
+    pub notify: NotifySettings,
 
     /// Recordings of requests.
     #[command(flatten)]

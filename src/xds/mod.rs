@@ -12,7 +12,7 @@
 //! What it deliberately does not do: count, log or keep rules (`app` receives events), subscribe to
 //! less than everything, use the incremental variant.
 
-mod backoff;
+pub(crate) mod backoff;
 mod document;
 mod endpoint;
 mod resources;

@@ -223,6 +223,9 @@ fn printed_rule(rule: &Rule) -> String {
     if rule.limit_from_request == Some(LimitFromRequest::Replace) {
         say("limit_from_request", &"replace");
     }
+    if let Some(shares) = &rule.notify {
+        say("notify", shares);
+    }
     for (name, set) in [
         ("rlqs", rule.rlqs),
         ("shadow_mode", rule.shadow_mode),

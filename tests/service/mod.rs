@@ -24,6 +24,7 @@ mod limits;
 mod limits_from;
 mod lost_answers;
 mod modes;
+mod notify;
 mod overload;
 mod quotas;
 mod quotas_seen;

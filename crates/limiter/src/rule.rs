@@ -141,6 +141,8 @@ pub struct Rule {
     /// What a request's limit is to it; none where the files do not say, which is
     /// [`LimitFromRequest::Replace`].
     pub limit_from_request: Option<LimitFromRequest>,
+    /// The shares of the limit, in percent, at which its owner is notified; none for never.
+    pub notify: Option<Box<[u8]>>,
     /// Apportioned over proxies that decide alone (RLQS), and not answered to requests.
     pub rlqs: bool,
     /// Names of rules that this one replaces when both match one request.
@@ -306,6 +308,7 @@ impl Rule {
             budget: None,
             candidate: None,
             limit_from_request: None,
+            notify: None,
             rlqs: false,
             replaces: Vec::new(),
             shadow_mode: false,

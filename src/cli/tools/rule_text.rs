@@ -157,6 +157,10 @@ pub(super) fn rule_lines(
         let words = "a request may set the number and the window";
         lines.push(format!("  limit_from_request: adjust; {words}"));
     }
+    if let Some(shares) = &rule.notify {
+        let shares: Vec<_> = shares.iter().map(|share| format!("{share} %")).collect();
+        lines.push(format!("  notify: at {} of the limit", shares.join(", ")));
+    }
     if rule.shadow_mode {
         lines.push("  shadow_mode: hits are counted, and never refused".to_owned());
     }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `recorder` | what a worker thread does with its decisions |
 //! | `kept_decision` | one decision, compact; makes its JSON record |
+//! | `limit_events` | events of limits with `notify` |
 //! | `reason` | why a request was answered as it was |
 //! | `ring` | the last decisions of one thread |
 //! | `filter` | which decisions a reader asks for |
@@ -17,6 +18,7 @@
 
 mod filter;
 mod kept_decision;
+mod limit_events;
 mod log;
 mod reason;
 mod recorder;
@@ -30,6 +32,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use self::filter::{CandidateFilter, DecisionFilter};
 pub use self::kept_decision::KeptDecision;
+pub use self::limit_events::LimitEvents;
+pub(crate) use self::limit_events::has_event;
 pub use self::log::{DecisionLog, LogDestination, LogSetup};
 pub use self::recorder::Recorder;
 pub(crate) use self::recorder::Wanted;
@@ -39,6 +43,7 @@ pub use self::taps::{
     FILTERS_MAX, PER_SECOND_MAX, SUBSCRIPTIONS_MAX, SubscribeError, Subscription,
 };
 use crate::capture::Capture;
+use crate::ended::Ended;
 use crate::value_hash::ShownValues;
 use tollgate_admin_api::{instance_name, time_text};
 use tollgate_system::clock::Clock;
@@ -63,6 +68,8 @@ pub struct DecisionsSetup {
     pub threads: usize,
     /// The decision log, if there is one.
     pub log: Option<DecisionLog>,
+    /// Makes events of limits.
+    pub events: Option<LimitEvents>,
     /// Captures requests for recordings.
     pub capture: Arc<Capture>,
 }
@@ -87,6 +94,7 @@ struct Shared {
     threads: AtomicUsize,
     taps: Arc<Taps>,
     log: Option<DecisionLog>,
+    events: Option<LimitEvents>,
     capture: Arc<Capture>,
 }
 
@@ -104,6 +112,7 @@ impl Decisions {
             threads: AtomicUsize::new(0),
             taps: Arc::new(Taps::new()),
             log: setup.log,
+            events: setup.events,
             capture: setup.capture,
         }))
     }
@@ -122,6 +131,7 @@ impl Decisions {
             kept_max,
             threads: 1,
             log: None,
+            events: None,
             capture: Capture::new(),
         }))
     }
@@ -140,6 +150,19 @@ impl Decisions {
     #[inline]
     pub(crate) fn has_taps(&self) -> bool {
         self.0.taps.any()
+    }
+
+    /// Makes the events of a request that has ended.
+    pub(crate) fn notify(&self, ended: &Ended<'_>) {
+        let shared = &self.0;
+        if let Some(events) = &shared.events {
+            events.make(
+                ended,
+                &shared.instance,
+                shared.clock.now(),
+                shared.log.as_ref(),
+            );
+        }
     }
 
     /// Captures requests for recordings.

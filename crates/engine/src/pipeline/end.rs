@@ -4,6 +4,7 @@
 use prost::Message as _;
 use tollgate_limiter::{Code, Decision, OnUndecided, Outcome, Plan, Request, Status};
 
+use crate::decisions::has_event;
 use crate::ended::{End, Ended, RequestError};
 use crate::pipeline::decode::decode;
 use crate::pipeline::dynamic_metadata::dynamic_metadata;
@@ -148,7 +149,9 @@ impl Pipeline {
             let decisions = &mut scratch.observers.decisions;
             context.chosen = decisions.choose(noted.wanted, end.verdict());
         }
+        let notifies = context.rules.is_some_and(|rules| rules.notifies) && has_event(&end);
         let is_read = needs_request
+            || notifies
             || context.chosen.is_some()
             || noted.wants_texts
             || debug_lines::are_enabled();
@@ -167,6 +170,9 @@ impl Pipeline {
             live_verdict: None,
         };
         self.observe(&mut scratch.observers, &ended, context);
+        if notifies {
+            self.decisions.notify(&ended);
+        }
         if let Some(request) = decoded {
             scratch.request = request.recycle();
         }

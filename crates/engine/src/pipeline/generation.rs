@@ -47,6 +47,8 @@ pub struct Generation {
     pub number: i64,
     /// When the rules were loaded; none without a clock.
     pub loaded_at: Option<Timestamp>,
+    /// Whether a limit has `notify`.
+    pub(super) notifies: bool,
     /// Rules that an operator put in shadow mode, by index; their files do not.
     pub(super) shadowed: Vec<usize>,
     /// The same for the same files, on every replica; 48 bits.
@@ -96,6 +98,7 @@ impl Generation {
                 .unwrap_or(LIMIT_BYTES)
                 .saturating_mul(rules.descriptor_limits_max()),
             names,
+            notifies: rules.rules().iter().any(|rule| rule.notify.is_some()),
             quota_orders: Arc::new(QuotaOrders::of(&rules)),
             rules,
             counters,

@@ -99,6 +99,8 @@ pub enum Kind {
         /// Whether one text stands for a list of it.
         or_one: bool,
     },
+    /// True or false, or a list of whole numbers from 1 to 100.
+    Percents,
     /// A mapping of any names to texts.
     Headers,
     /// A mapping of any names to any values.

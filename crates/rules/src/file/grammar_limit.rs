@@ -20,7 +20,7 @@ pub(crate) static LIMIT: Mapping = Mapping {
     fields: &[
         UNIT, UNIT_MULTIPLIER, REQUESTS_PER_UNIT, UNLIMITED, NAME, REPLACES, ALGORITHM, BURST,
         SEGMENTS, REFILL, CALENDAR, TIME_ZONE, WEEK_START, COUNT_REFUSED, CHARGED, HOLDER_KEY,
-        SLOT_SECONDS, RESERVE_OF_LIMIT, LEASE, COST, BUDGET, RLQS, CANDIDATE_OF_LIMIT,
+        SLOT_SECONDS, RESERVE_OF_LIMIT, LEASE, COST, BUDGET, NOTIFY, RLQS, CANDIDATE_OF_LIMIT,
     ],
 };
 
@@ -71,6 +71,7 @@ pub(super) const COUNT_REFUSED: Field = choice("count_refused", AlgorithmOption:
 pub(super) const CHARGED: Field = choice("charged", AlgorithmOption::CountRefused, one_of(|| vec!["at_once", "afterwards"]), "When requests are charged: at_once, or afterwards, when the work is done. Then every hit is counted, however few are left. Default: at_once.");
 const HOLDER_KEY: Field = choice("holder_key", AlgorithmOption::Slots, Kind::Text, "The key of the entry that identifies the holder of a slot; with Envoy, x-request-id.");
 const SLOT_SECONDS: Field = choice("slot_seconds", AlgorithmOption::Slots, Kind::Integer(1..=u32::MAX), "How long a slot is held without a refund, in seconds.");
+pub(super) const NOTIFY: Field = tollgate("notify", Kind::Percents, "The shares of the limit, in percent, at which an event is sent, once a window; `true` for 50, 80 and 100.");
 const RLQS: Field = tollgate("rlqs", Kind::Boolean, "The limit is apportioned over the proxies that report to the rate limit quota service. A check of it is an error.");
 const PLAN_OF_LINE: Field = tollgate("plan", Kind::Text, "The name of a plan, whose limits the value has. It excludes all other fields but `shadow_mode`.");
 pub(super) const SHADOW_MODE: Field = reference("shadow_mode", Kind::Boolean, "Hits are counted and measured, and never refused.");

@@ -5,7 +5,7 @@ use crate::file::grammar::{
 };
 use crate::file::grammar_field::tollgate;
 use crate::file::grammar_limit::{
-    ALGORITHM, BURST, CANDIDATE, CANDIDATE_OF_LIMIT, CHARGED, COUNT_REFUSED, LEASE, NAME,
+    ALGORITHM, BURST, CANDIDATE, CANDIDATE_OF_LIMIT, CHARGED, COUNT_REFUSED, LEASE, NAME, NOTIFY,
     REQUESTS_PER_UNIT, RESERVE, RESERVE_OF_LIMIT, SEGMENTS, SHADOW_MODE,
 };
 use crate::file::{Kind, Mapping};
@@ -41,6 +41,7 @@ pub(crate) static ENTRY: Mapping = Mapping {
         CANDIDATE_OF_LIMIT,
         RESERVE_OF_LIMIT,
         LEASE,
+        NOTIFY,
         tollgate("may_raise", Kind::Boolean, "The entry may let more pass than the rules. Default: false."),
     ],
 };

@@ -149,6 +149,13 @@ fn type_of(kind: &Kind, name: &str) -> Value {
                 list
             }
         }
+        Kind::Percents => json!({ "anyOf": [
+            { "type": ["boolean", "null"] },
+            {
+                "type": "array", "minItems": 1,
+                "items": { "type": "integer", "minimum": 1, "maximum": 100 }
+            },
+        ]}),
         Kind::Headers => json!({
             "type": ["object", "null"],
             "additionalProperties": { "type": ["string", "number", "boolean", "null"] }

@@ -17,6 +17,7 @@
 //! | `counts` | counts of many tasks, and sums of one, added to them once a batch |
 //! | `partitions` | what each partition of a store holds |
 //! | `quotas` | streams, reports, assignments and figures of the quota service |
+//! | `notifications` | events of limits with `notify` |
 //! | `candidates` | requests that candidates decided, and their label sets |
 //! | `process` | CPU time, memory and file descriptors of the process |
 //! | `gauges` | kinds of metrics that the library does not have |
@@ -38,6 +39,7 @@ mod label_sets;
 mod limit;
 mod limits;
 mod metric_delta;
+mod notifications;
 #[cfg(test)]
 mod page;
 mod partitions;
@@ -74,6 +76,7 @@ pub use self::label_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCoun
 pub use self::limit::{HitOutcome, LimitCounters, LimitHits};
 pub use self::limits::{Limits, UNKNOWN_DOMAINS_MAX};
 pub use self::metric_delta::{DeltaKind, MetricDelta};
+pub use self::notifications::NotifyMetrics;
 use self::partitions::Partitions;
 pub use self::partitions::{PartitionLevels, count_decided};
 use self::process::ProcessMetrics;
@@ -100,6 +103,8 @@ pub struct Metrics {
     pub buckets: BucketMetrics,
     /// Hits taken from the shared store in advance.
     pub leases: LeaseMetrics,
+    /// Events of limits with `notify`.
+    pub notifications: NotifyMetrics,
     /// Hits that callers took in advance.
     pub caller_leases: CallerLeaseMetrics,
     /// The store that replicas share.
@@ -203,6 +208,7 @@ impl Metrics {
             statsd: StatsdMetrics::new(r)?,
             quotas: QuotaMetrics::new(r)?,
             decision_log: DecisionLogMetrics::new(r)?,
+            notifications: NotifyMetrics::new(r)?,
             candidates,
             snapshots: SnapshotMetrics::new(r)?,
             tls: TlsMetrics::new(r)?,

@@ -22,7 +22,7 @@ use tollgate_limiter::Timestamp;
 
 pub use self::destination::LogDestination;
 use self::destination::Output;
-use self::writer::{LOG_TARGET, Writer};
+use self::writer::{Item, LOG_TARGET, Writer};
 use super::kept_decision::KeptDecision;
 use crate::value_hash::ShownValues;
 use tollgate_admin_api::{Verdict, instance_name};
@@ -30,6 +30,7 @@ use tollgate_system::backlog::Backlog;
 use tollgate_system::clock::Clock;
 use tollgate_system::event_rate::EventRate;
 use tollgate_telemetry::metrics::DecisionLogMetrics;
+use tollgate_telemetry::tracing::LogEntry;
 
 /// How many decisions wait to be written.
 const QUEUE_MAX: usize = 1_024;
@@ -63,7 +64,7 @@ pub struct DecisionLog {
     verdicts: Vec<Verdict>,
     rules: Vec<String>,
     rate: EventRate,
-    queue: SyncSender<Arc<KeptDecision>>,
+    queue: SyncSender<Item>,
     backlog: Arc<Backlog>,
     metrics: DecisionLogMetrics,
 }
@@ -135,9 +136,19 @@ impl DecisionLog {
 
     /// Hands an admitted decision to the thread that writes, or counts it as skipped.
     pub(super) fn send(&self, decision: &Arc<KeptDecision>) {
+        self.put(Item::Decision(Arc::clone(decision)));
+    }
+
+    /// Hands an event of a limit to the thread that writes, or counts it as skipped. Verdicts and
+    /// rules do not choose it.
+    pub(super) fn send_event(&self, event: LogEntry) {
+        self.put(Item::Event(event));
+    }
+
+    fn put(&self, item: Item) {
         if !self.backlog.enter() {
             self.metrics.write_failed.inc();
-        } else if self.queue.try_send(Arc::clone(decision)).is_err() {
+        } else if self.queue.try_send(item).is_err() {
             self.backlog.leave(1);
             self.metrics.queue_full.inc();
         }

@@ -25,6 +25,12 @@ pub(super) const LOG_TARGET: &str = "tollgate::decision_log";
 /// The longest sleep before the next line.
 const PACE_MAX: Duration = Duration::from_millis(100);
 
+/// What is written: a line for each.
+pub(super) enum Item {
+    Decision(Arc<KeptDecision>),
+    Event(LogEntry),
+}
+
 /// Writes lines, no more than so many in any second.
 pub(super) struct Writer {
     pub(super) output: Output,
@@ -51,16 +57,19 @@ struct LogLine<'a> {
 
 impl Writer {
     /// Writes until the last sender is dropped.
-    pub(super) fn run(mut self, decisions: &Receiver<Arc<KeptDecision>>) {
+    pub(super) fn run(mut self, items: &Receiver<Item>) {
         let batch_max = self.output.batch_max();
-        while let Ok(decision) = decisions.recv() {
+        while let Ok(item) = items.recv() {
             let mut lines = Vec::new();
-            let mut next = Some(decision);
-            while let Some(decision) = next.take() {
+            let mut next = Some(item);
+            while let Some(item) = next.take() {
                 self.wait_for_rate();
-                lines.push(self.line(&decision));
+                lines.push(match item {
+                    Item::Decision(decision) => self.line(&decision),
+                    Item::Event(event) => event,
+                });
                 if lines.len() < batch_max {
-                    next = decisions.try_recv().ok();
+                    next = items.try_recv().ok();
                 }
             }
             let count = lines.len();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::file::document::on_store_failure;
 use crate::file::grammar_overlay;
 use crate::file::rate_limit::{
-    algorithm, candidate, charged, count_refused, limit_from_request, reserve, segments,
+    algorithm, candidate, charged, count_refused, limit_from_request, notify, reserve, segments,
 };
 use crate::file::response::over_limit;
 use crate::file::{Code, Diagnostic, Fields, Item, Reader};
@@ -31,7 +31,7 @@ const LIMIT_FIELDS: [&str; 6] = [
 ];
 
 /// The fields that belong to a limit and do not change how it counts.
-const RULE_FIELDS: [&str; 7] = [
+const RULE_FIELDS: [&str; 8] = [
     "over_limit",
     "limit_from_request",
     "shadow_mode",
@@ -39,6 +39,7 @@ const RULE_FIELDS: [&str; 7] = [
     "candidate",
     "reserve",
     "lease",
+    "notify",
 ];
 
 /// The fields that belong to a domain.
@@ -58,6 +59,7 @@ pub(in crate::file) struct Entry<'n> {
     pub(super) candidate: Option<Box<Candidate>>,
     pub(super) reserve: Option<Box<ReserveRule>>,
     pub(super) leases: Option<bool>,
+    pub(super) notify: Option<Box<[u8]>>,
     pub(super) all_or_nothing: Option<bool>,
     pub(super) on_store_failure: Option<OnUndecided>,
     /// It has no error.
@@ -178,6 +180,7 @@ pub(super) fn entry<'n>(reader: &mut Reader<'_>, item: Item<'n>) -> Option<Entry
         name,
         candidate: candidate(reader, &fields),
         reserve: reserve(reader, &fields, None).map(Box::new),
+        notify: notify(reader, &fields),
         leases: reader.optional_boolean(&fields, "lease"),
         all_or_nothing: reader.optional_boolean(&fields, "all_or_nothing"),
         on_store_failure: on_store_failure(reader, &fields),

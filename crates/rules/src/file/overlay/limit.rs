@@ -42,6 +42,9 @@ pub(super) fn overlaid(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &Rule) 
     if entry.over_limit.is_some() {
         overlaid.over_limit.clone_from(&entry.over_limit);
     }
+    if entry.fields.has("notify") {
+        overlaid.notify.clone_from(&entry.notify);
+    }
     if entry.candidate.is_some() {
         overlaid.candidate.clone_from(&entry.candidate);
     }

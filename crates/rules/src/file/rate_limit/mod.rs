@@ -26,7 +26,7 @@ const LIMITS_MAX: usize = 16;
 const RLQS_ALGORITHM: &str = "token_bucket";
 
 /// Fields of a limit with `rlqs` that no proxy can obey.
-const WITHOUT_EFFECT_IN_RLQS: [&str; 11] = [
+const WITHOUT_EFFECT_IN_RLQS: [&str; 12] = [
     "burst",
     "refill",
     "calendar",
@@ -38,7 +38,11 @@ const WITHOUT_EFFECT_IN_RLQS: [&str; 11] = [
     "budget",
     "replaces",
     "candidate",
+    "notify",
 ];
+
+/// The shares of `notify: true`, in percent.
+const NOTIFY_DEFAULT: [u8; 3] = [50, 80, 100];
 
 /// Where a limit was written, and the names that it replaces.
 struct LimitPlaces<'n> {
@@ -203,6 +207,7 @@ fn rate_limit(
     rule.candidate = candidate(reader, fields);
     payment(reader, fields, allowance.as_ref(), &mut rule);
     rule.leases = reader.optional_boolean(fields, "lease").unwrap_or(true);
+    rule.notify = notify(reader, fields);
     rule.rlqs = rlqs(reader, fields, allowance.as_ref());
     if rule.budget.is_some() {
         let at = loader.limit_field(fields.span_of("budget"));
@@ -324,4 +329,29 @@ pub(in crate::file) fn limit_from_request(
     reader.word(fields, "limit_from_request", |name| {
         all.find(|one| one.name() == name)
     })
+}
+
+/// Reads the field `notify`: shares in percent.
+pub(in crate::file) fn notify(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Box<[u8]>> {
+    let node = fields.given("notify")?;
+    let Content::Sequence(items) = &node.content else {
+        let wanted = reader.boolean(fields, "notify");
+        return wanted.then(|| NOTIFY_DEFAULT.into());
+    };
+    let mut percents = Vec::with_capacity(items.len());
+    for item in items {
+        let percent = item.text().filter(|_| item.is_plain());
+        let percent = percent.and_then(|text| text.parse::<u8>().ok());
+        let Some(percent) = percent.filter(|percent| (1..=100).contains(percent)) else {
+            let message = "a share of `notify` is not a whole number from 1 to 100";
+            let at = fields.path.field("notify").at(item.span);
+            let help = "write percents, such as `notify: [50, 80, 100]`";
+            reader.error(Code::OutOfRange, at, message, help);
+            return None;
+        };
+        percents.push(percent);
+    }
+    percents.sort_unstable();
+    percents.dedup();
+    (!percents.is_empty()).then(|| percents.into())
 }
