@@ -254,7 +254,7 @@ pub(crate) fn value(server: &Server, name: &str) -> f64 {
 fn check(key: Key) -> Check {
     Check {
         key,
-        limit: Limit::per(u32::MAX, Unit::Year, std::num::NonZeroU32::MIN),
+        limit: Limit::per(u32::MAX.into(), Unit::Year, std::num::NonZeroU32::MIN),
         algorithm: ALGORITHMS[0],
         operation: Hits::Take(1).into(),
         fingerprint: 0,

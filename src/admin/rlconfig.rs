@@ -50,7 +50,7 @@ fn rlconfig_line(rule: &Rule) -> String {
                 // The wire has no window either.
                 .map_or("unknown", tollgate_limiter::Unit::name)
                 .to_ascii_uppercase(),
-            limit.requests_per_unit(),
+            limit.requests(),
         ),
     };
     let mut say = |more: std::fmt::Arguments<'_>| {

@@ -188,7 +188,7 @@ impl Checks {
         let seconds = |us: u64| number(us.div_ceil(1_000_000));
         Ok(Checked {
             allowed,
-            limit: tightest.map(|limit| i64::from(limit.requests_per_unit)),
+            limit: tightest.map(|limit| number(limit.requests_per_unit)),
             remaining: answer.remaining.map(number),
             reset_seconds: answer.reset_us.map(seconds),
             retry_seconds: answer.retry_us.filter(|_| !allowed).map(seconds),

@@ -309,10 +309,10 @@ fn throttle(arguments: &[&[u8]]) -> Result<(Limit, u64), String> {
         ))?;
     }
     let [burst, count, period, quantity] = parsed;
-    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    let period = NonZeroU32::new(narrow(period)).unwrap_or(NonZeroU32::MIN);
-    let burst = Some(narrow(burst.saturating_add(1)));
-    let limit = Limit::new(narrow(count), Unit::Second, period, burst);
+    let period = u32::try_from(period).ok().and_then(NonZeroU32::new);
+    let period = period.unwrap_or(NonZeroU32::MIN);
+    let burst = Some(burst.saturating_add(1));
+    let limit = Limit::new(count, Unit::Second, period, burst);
     Ok((limit.map_err(|error| error.to_string())?, quantity))
 }
 

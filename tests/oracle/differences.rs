@@ -274,6 +274,14 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         shown: Shown::ByFiles,
     },
     Difference {
+        id: "large-numbers",
+        what: "`requests_per_unit` from 4294967296 to 9007199254740991",
+        there: "is an error",
+        here: "is a limit; Envoy's messages carry 4294967295 in its place",
+        reason: "limits count bytes and money",
+        shown: Shown::ByFiles,
+    },
+    Difference {
         id: "merge-keys",
         what: "`<<` after a name that it also has",
         there: "replaces the value of that name",

@@ -66,7 +66,7 @@ fn play(rate: u64, age_ms: u64, seed: u64) -> Minute {
     let limit = rate * 30;
     let check = Check {
         key: Key(1),
-        limit: Limit::per(u32::try_from(limit).unwrap(), Unit::Minute, NonZeroU32::MIN),
+        limit: Limit::per(limit, Unit::Minute, NonZeroU32::MIN),
         algorithm: ALGORITHMS[0],
         operation: Hits::Take(1).into(),
         fingerprint: 0,

@@ -9,7 +9,7 @@
 use std::fs;
 use std::num::{NonZeroU16, NonZeroU32};
 
-use tollgate_limiter::algorithm::{CHARGED_MAX, MARKS_REQUESTS_MAX, SEGMENTS_MAX, from_name};
+use tollgate_limiter::algorithm::{MARKS_REQUESTS_MAX, SEGMENTS_MAX, from_name};
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, ENDED_AT_ONCE_MAX, Expiry, Hits, Holder,
     ID_RECORDS_MAX, LEDGER_RECORDS_MAX, Ledger, Limit, OnExpiry, Operation, Otherwise, Outcome,
@@ -226,7 +226,7 @@ fn the_table_of_reservations_says_what_each_algorithm_does() {
 fn the_page_has_the_bounds_of_reservations() {
     let page = read(PAGE);
     let records = [LEDGER_RECORDS_MAX, ID_RECORDS_MAX, ENDED_AT_ONCE_MAX].map(|bound| bound as u64);
-    for bound in [CHARGED_MAX].into_iter().chain(records) {
+    for bound in [Limit::REQUESTS_MAX].into_iter().chain(records) {
         let grouped = grouped(bound);
         assert!(page.contains(&grouped), "{PAGE}: wants {grouped}");
     }
@@ -252,7 +252,7 @@ fn grouped(number: u64) -> String {
 const AT: Timestamp = Timestamp::from_seconds(1_800_000_050);
 
 /// A limit of that many per minute, with a full burst, or in flight.
-fn limit(algorithm: &dyn Algorithm, requests: u32) -> Limit {
+fn limit(algorithm: &dyn Algorithm, requests: u64) -> Limit {
     if algorithm.options().contains(&AlgorithmOption::Slots) {
         return in_flight(requests, 60);
     }
@@ -265,7 +265,7 @@ fn limit(algorithm: &dyn Algorithm, requests: u32) -> Limit {
     limit
 }
 
-fn in_flight(requests: u32, slot_seconds: u32) -> Limit {
+fn in_flight(requests: u64, slot_seconds: u32) -> Limit {
     Limit::in_flight(requests, NonZeroU32::new(slot_seconds).unwrap())
 }
 

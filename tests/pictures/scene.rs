@@ -17,11 +17,11 @@ use tollgate_limiter::{
 };
 
 /// N, the same for all.
-pub(crate) const REQUESTS: u32 = 10;
+pub(crate) const REQUESTS: u64 = 10;
 
 /// Burst of algorithms whose default is N: with N, a bucket refilled at window starts would look
 /// like a fixed window.
-const BURST: u32 = 15;
+const BURST: u64 = 15;
 
 /// Few enough to tell apart.
 const SEGMENTS: u16 = 4;
@@ -206,10 +206,7 @@ impl Simulation {
         if let Some(unit) = self.limit.unit() {
             words.push(format!("unit: {}", unit.name()));
         }
-        words.push(format!(
-            "requests_per_unit: {}",
-            self.limit.requests_per_unit()
-        ));
+        words.push(format!("requests_per_unit: {}", self.limit.requests()));
         words.extend(self.choices());
         words.join(", ")
     }
@@ -219,7 +216,7 @@ impl Simulation {
         let choices = self.algorithm.options().iter();
         let mut words = choices.filter_map(|choice| match choice {
             AlgorithmOption::Burst => {
-                (self.limit.burst() == u64::from(BURST)).then(|| format!("burst: {BURST}"))
+                (self.limit.burst() == BURST).then(|| format!("burst: {BURST}"))
             }
             AlgorithmOption::Segments => self
                 .limit

@@ -19,7 +19,7 @@ use tollgate_test_support::redis_server::cluster::RedisCluster;
 use super::rate_leases::{Replica, builder, settings};
 use super::sentinels::sentinel_of;
 
-const LIMIT: u32 = 10;
+const LIMIT: u64 = 10;
 
 impl Replica {
     async fn two(redis: &dyn StoreBuilder) -> [Self; 2] {
@@ -34,7 +34,7 @@ impl Replica {
     }
 
     /// Asks until a hit is denied; returns how many passed.
-    async fn drain(&self, check: &Check) -> u32 {
+    async fn drain(&self, check: &Check) -> u64 {
         let mut passed = 0;
         while passed <= LIMIT && self.ask(check).await.allowed {
             passed += 1;
@@ -176,13 +176,13 @@ async fn a_marker_drops_roll_backs_of_another_replica_and_expires() {
         let before = applied.await.unwrap().tentative.unwrap();
         let counted = replicas[0].store.reset(vec![two.clone()]).await;
         assert_eq!(counted, Ok(vec![true]));
-        assert_eq!(replicas[0].ask(&two).await.remaining, u64::from(LIMIT) - 2);
+        assert_eq!(replicas[0].ask(&two).await.remaining, LIMIT - 2);
         let given_back = || replicas[1].metrics.buckets.given_back.get();
         let earlier = given_back();
         before.roll_back();
         until_async("the roll-back is sent", async || given_back() > earlier).await;
         let left = replicas[0].ask(&look(&two)).await.remaining;
-        assert_eq!(left, u64::from(LIMIT) - 2, "{algorithm:?}");
+        assert_eq!(left, LIMIT - 2, "{algorithm:?}");
         let markers: Vec<String> = redis.say(&["KEYS", "*:reset"]);
         assert_eq!(markers.len(), 1);
         let left_s: i64 = redis.say(&["TTL", &markers[0]]);

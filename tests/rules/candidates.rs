@@ -27,11 +27,11 @@ fn only_candidates_are_limits_of_the_candidate_set() {
     let set = rules.candidates().unwrap();
     assert!(found(&set, &[("plain", "x")]).is_none());
     let tried = found(&set, &[("tried", "x")]).unwrap();
-    assert_eq!(limit(tried).unwrap().requests_per_unit(), 2);
+    assert_eq!(limit(tried).unwrap().requests(), 2);
     assert_eq!((tried.name.as_str(), tried.shadow_mode), ("daily", true));
     assert_eq!(tried.candidate, None);
     let live = found(&rules, &[("tried", "x")]).unwrap();
-    assert_eq!(limit(live).unwrap().requests_per_unit(), 9);
+    assert_eq!(limit(live).unwrap().requests(), 9);
     assert!(set.candidates().is_none());
     let none = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day}}]\n";
     assert!(good(none).rules.candidates().is_none());

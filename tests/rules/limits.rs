@@ -78,7 +78,7 @@ descriptors:
     );
     let requests = |path: &[(&str, &str)]| {
         let rule = found(&loaded.rules, path)?;
-        Some(limit(rule)?.requests_per_unit())
+        Some(limit(rule)?.requests())
     };
     assert_eq!(requests(&[("route", "a")]), Some(3));
     assert_eq!(requests(&[("route", "a"), ("id", "7")]), Some(3));

@@ -57,10 +57,10 @@ fn rule<'l>(loaded: &'l LoadedRules, key: &str) -> &'l Rule {
 }
 
 /// Requests, algorithm and burst of a rule.
-fn limit(rule: &Rule) -> (u32, &'static str, u64) {
+fn limit(rule: &Rule) -> (u64, &'static str, u64) {
     match rule.allowance {
         Allowance::Limited { limit, algorithm } => {
-            (limit.requests_per_unit(), algorithm.name(), limit.burst())
+            (limit.requests(), algorithm.name(), limit.burst())
         }
         Allowance::Unlimited => panic!("{rule:?}"),
     }

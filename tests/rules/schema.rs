@@ -169,7 +169,7 @@ fn the_schema_rejects_what_an_editor_should_mark() {
             true,
         ),
         ("{unit: day, requests_per_unit: -1}", true),
-        ("{unit: day, requests_per_unit: 4294967296}", true),
+        ("{unit: day, requests_per_unit: 9007199254740992}", true),
     ] {
         let text = format!("{{domain: d, descriptors: [{{key: k, rate_limit: {limit}}}]}}");
         let said = validated(&text);

@@ -254,7 +254,7 @@ fn allowance(allowance: Allowance) -> String {
     let mut text = format!(
         "{} {} per {} ({seconds} s)",
         algorithm.name(),
-        limit.requests_per_unit(),
+        limit.requests(),
         limit.describe_window()
     );
     if limit.burst() != limit.requests() {

@@ -127,7 +127,7 @@ fn rules_of(algorithm: &dyn Algorithm) -> String {
         // Otherwise refused hits would be counted as well.
         _ => ", count_refused: none",
     };
-    let descriptors = KEYS.iter().zip(0_u32..).map(|(key, position)| {
+    let descriptors = KEYS.iter().zip(0_u64..).map(|(key, position)| {
         let limit = limit_of(1_000 + 200 * position, algorithm);
         let limit = limit.replace('}', &format!("{refused}}}"));
         format!("  - {{key: {key}, rate_limit: {limit}}}\n")

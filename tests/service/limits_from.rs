@@ -219,11 +219,11 @@ fn limits_of(number: u32) -> String {
 }
 
 /// The number of the file that requests use from now on.
-fn number_in_use(service: &Service) -> u32 {
+fn number_in_use(service: &Service) -> u64 {
     let generation = service.generations.current().unwrap();
     let table = generation.rules.limit_tables().next().unwrap();
     match table.form(table.find(b"t0").unwrap()).unwrap().allowance {
-        Allowance::Limited { limit, .. } => limit.requests_per_unit() - 1_000_000,
+        Allowance::Limited { limit, .. } => limit.requests() - 1_000_000,
         Allowance::Unlimited => panic!("{table:?}"),
     }
 }
@@ -261,7 +261,7 @@ async fn no_request_fails_or_gets_another_limit_while_the_file_is_replaced() {
         fs::rename(&next, &path).unwrap();
         service.reload(&text).await;
         // A poll may have published the file before this one in the meantime.
-        let in_use = async || number_in_use(&service) == number;
+        let in_use = async || number_in_use(&service) == u64::from(number);
         until_async("the file is in use", in_use).await;
         oldest.store(u64::from(number), Ordering::Release);
     }

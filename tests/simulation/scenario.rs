@@ -499,6 +499,7 @@ impl Terms {
             burst: self.burst.into(),
             window_us: self.window_us().into(),
             segments: self.segments.into(),
+            used_max: (1 << 53) - 1,
             count_refused: self.count_refused,
             edges: None,
         }

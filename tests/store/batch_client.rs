@@ -364,7 +364,7 @@ fn the_bound_holds_at_every_instant_while_threads_race() {
                 let (mut decided, mut shed, mut under_way) = (0_usize, 0_usize, 0_usize);
                 for turn in 0..2_000_u32 {
                     for ticket in 0..(turn + thread) % 40 {
-                        let checks = vec![check(1, u32::MAX, 1); 1 + (ticket as usize % 3)];
+                        let checks = vec![check(1, u32::MAX.into(), 1); 1 + (ticket as usize % 3)];
                         match add(&mut client, ticket, &checks) {
                             Ok(_) => under_way += checks.len(),
                             Err(_) => shed += checks.len(),

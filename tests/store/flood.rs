@@ -17,7 +17,7 @@ const AT_ONCE: u64 = 1_000;
 
 impl Running {
     /// Checks each of these keys once; returns how many passed.
-    async fn flood(&self, keys: std::ops::Range<u64>, limit: u32) -> u64 {
+    async fn flood(&self, keys: std::ops::Range<u64>, limit: u64) -> u64 {
         let mut allowed = 0;
         let mut from = keys.start;
         while from < keys.end {

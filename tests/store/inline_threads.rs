@@ -193,7 +193,7 @@ fn exactly_the_limit_passes_while_threads_and_the_worker_race() {
             } else {
                 1
             };
-            let one = check(1, u32::try_from(LIMIT).unwrap(), 1);
+            let one = check(1, u64::try_from(LIMIT).unwrap(), 1);
             send(&mut client, &vec![one; checks], Purpose::Decide);
             let answers = wait_for_answers(&mut client, checks).into_iter();
             passed += answers

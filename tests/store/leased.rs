@@ -17,13 +17,13 @@ async fn replicas_admit_exactly_the_limit() {
         let replicas = Replicas::new(3, LEASES);
         let check = check(1, limit, 1);
         let mut admitted = replicas.burst(&[0, 1, 2], 64, 20, &check).await;
-        assert!(admitted <= u64::from(limit));
+        assert!(admitted <= limit);
         // What one replica holds and does not need goes back, and another replica gets it.
         for _ in 0..20 {
             replicas.settle().await;
             admitted += replicas.burst(&[0, 1, 2], 1, 20, &check).await;
         }
-        assert_eq!(admitted, u64::from(limit));
+        assert_eq!(admitted, limit);
         assert_eq!(replicas.left(&check).await, 0);
     }
 }

@@ -24,7 +24,7 @@ async fn a_reset_key_passes_again_on_all_replicas_within_a_lease_age() {
         let unused = replicas.left(&other).await;
         let counted = replicas.store(0).reset(vec![reset.clone()]).await;
         assert_eq!(counted, Ok(vec![true]));
-        assert_eq!(replicas.left(&reset).await, u64::from(limit));
+        assert_eq!(replicas.left(&reset).await, limit);
         assert_eq!(replicas.left(&other).await, unused);
         // At once where it was reset; elsewhere as soon as what is held there has ended.
         assert!(replicas.ask(0, &reset).await.allowed);
@@ -38,7 +38,7 @@ async fn a_reset_key_passes_again_on_all_replicas_within_a_lease_age() {
             replicas.settle().await;
             admitted += replicas.burst(&[0, 1, 2], 8, 20, &reset).await;
         }
-        assert_eq!(admitted, u64::from(limit));
+        assert_eq!(admitted, limit);
     }
 }
 

@@ -132,7 +132,7 @@ impl Running {
     }
 
     /// What is left of a bucket of this limit.
-    async fn left(&self, key: u64, limit: u32) -> u64 {
+    async fn left(&self, key: u64, limit: u64) -> u64 {
         let answers = self.ask(vec![check(key, limit, 0)]).await.unwrap();
         answers[0].as_ref().unwrap().remaining
     }
@@ -154,7 +154,7 @@ const BOUNDS: memory::MemoryLimits = memory::MemoryLimits {
 };
 
 /// A check of a limit per year, which does not reset during a test by any clock.
-fn check(key: u64, limit: u32, hits: u64) -> Check {
+fn check(key: u64, limit: u64, hits: u64) -> Check {
     Check {
         // Spread over partitions and tables, as keyed hashes are.
         key: Key(u128::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)),
@@ -170,7 +170,7 @@ fn check(key: u64, limit: u32, hits: u64) -> Check {
 }
 
 /// The same per hour, for tests that set the clock.
-fn hourly(key: u64, limit: u32, hits: u64) -> Check {
+fn hourly(key: u64, limit: u64, hits: u64) -> Check {
     Check {
         limit: Limit::per(limit, Unit::Hour, NonZeroU32::MIN),
         ..check(key, limit, hits)

@@ -16,7 +16,7 @@ use super::*;
 
 const SECOND_MS: u32 = 1_000;
 
-pub(super) fn step(key: u64, limit: u32, id: u64, step: Step) -> Check {
+pub(super) fn step(key: u64, limit: u64, id: u64, step: Step) -> Check {
     Check {
         operation: Operation {
             hits: Hits::Reservation(step),
@@ -28,13 +28,13 @@ pub(super) fn step(key: u64, limit: u32, id: u64, step: Step) -> Check {
     }
 }
 
-pub(super) fn reserve(key: u64, limit: u32, id: u64, hits: u64) -> Check {
+pub(super) fn reserve(key: u64, limit: u64, id: u64, hits: u64) -> Check {
     reserve_until(key, limit, id, hits, (60 * SECOND_MS, OnExpiry::Charge))
 }
 
 fn reserve_until(
     key: u64,
-    limit: u32,
+    limit: u64,
     id: u64,
     hits: u64,
     (after_ms, on_expiry): (u32, OnExpiry),
@@ -51,7 +51,7 @@ fn reserve_until(
     step(key, limit, id, reserve)
 }
 
-pub(super) fn commit(key: u64, limit: u32, id: u64, hits: u64, otherwise: Otherwise) -> Check {
+pub(super) fn commit(key: u64, limit: u64, id: u64, hits: u64, otherwise: Otherwise) -> Check {
     step(key, limit, id, Step::Commit { hits, otherwise })
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn became(store: &dyn Store, check: Check) -> ReservationOutcom
 }
 
 /// What is left of a bucket of these checks.
-pub(super) async fn left_of(store: &dyn Store, key: u64, limit: u32) -> u64 {
+pub(super) async fn left_of(store: &dyn Store, key: u64, limit: u64) -> u64 {
     let look = Check {
         operation: Hits::PEEK.into(),
         ..step(key, limit, 1, Step::Release)

@@ -25,7 +25,7 @@ return table.concat(out)";
 
 /// The names that `script::text` replaces with numbers.
 const NAMES: &str = "
-local TWO_13, TWO_20, TWO_40, TWO_53, MAX = 2 ^ 13, 2 ^ 20, 2 ^ 40, 2 ^ 53, 2 ^ 53 - 1
+local SPLITTER, TWO_13, TWO_40, TWO_53, MAX = 2 ^ 27 + 1, 2 ^ 13, 2 ^ 40, 2 ^ 53, 2 ^ 53 - 1
 local NOT_COUNTED = 0
 ";
 
@@ -46,8 +46,6 @@ impl Line {
     /// Whether the quotient is defined.
     fn divides(self) -> bool {
         self.c > 0 && self.product() / u128::from(self.c) <= u128::from(Timestamp::MAX_US)
-            // One of quotient and divisor must be small.
-            && (self.c < 1 << 39 || self.product() / u128::from(self.c) < 1 << 38)
     }
 
     fn product(self) -> u128 {
@@ -89,9 +87,9 @@ fn lines() -> impl Strategy<Value = Line> {
         })
     };
     let plain =
-        (any_of(1..=53), any_of(1..=38), any_of(1..=53)).prop_map(|(a, b, c)| Line { a, b, c });
+        (any_of(1..=53), any_of(1..=53), any_of(1..=53)).prop_map(|(a, b, c)| Line { a, b, c });
     // A product that is a multiple of the divisor, and its neighbours.
-    let even = (any_of(1..=33), any_of(1..=38), any_of(1..=20)).prop_map(|(b, c, times)| Line {
+    let even = (any_of(1..=53), any_of(1..=38), any_of(1..=20)).prop_map(|(b, c, times)| Line {
         a: (c * times).min(Timestamp::MAX_US),
         b,
         c,

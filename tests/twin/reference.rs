@@ -32,7 +32,7 @@ fn begun() -> (RedisServer, Connection) {
     (server, connection)
 }
 
-fn check(requests: u32, hits: Hits) -> Check {
+fn check(requests: u64, hits: Hits) -> Check {
     let limit = Limit::per(requests, Unit::Minute, NonZeroU32::MIN);
     Check {
         bucket_name: Some(Arc::from(b"d_k_v_".as_slice())),
@@ -109,7 +109,6 @@ fn both_services_add_to_one_number_and_agree_on_it() {
         let check = check(limit, hits);
         assert_eq!(add(&mut call, name, &check, now), key);
         let outcome = connection.call(&call)[0].unwrap();
-        let limit = u64::from(limit);
         let after = match hits {
             Hits::Take(hits) => before + hits,
             // The window of the take is over, or its clock was ahead of this one.
@@ -272,7 +271,14 @@ fn a_value_that_is_not_a_number_is_kept() {
     assert_eq!(connection.call(&call), [Err(StoreFault::InvalidBucket)]);
     // A number that a double cannot hold is over every limit and stays as it is.
     connection.say(&format!("SET {key} 900719925474099312"));
-    assert!(!one(&mut connection, &check(u32::MAX, Hits::Take(1)), NOON).allowed);
+    assert!(
+        !one(
+            &mut connection,
+            &check(u32::MAX.into(), Hits::Take(1)),
+            NOON
+        )
+        .allowed
+    );
     assert_eq!(
         connection.say(&format!("GET {key}")),
         Value::BulkString(b"900719925474099312".to_vec())

@@ -227,7 +227,7 @@ impl LimitFigures {
     /// The figures of a limit with this algorithm.
     pub fn of(limit: &Limit, algorithm: &dyn Algorithm) -> Self {
         let window = limit.unit().map(|_| limit.describe_window());
-        let text = limit_text(limit.requests_per_unit(), window.as_deref());
+        let text = limit_text(limit.requests(), window.as_deref());
         Self {
             requests_per_unit: limit.requests(),
             unit: limit.unit().map(|unit| unit.name().to_owned()),

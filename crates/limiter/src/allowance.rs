@@ -27,12 +27,12 @@ impl Allowance {
         let Self::Limited { limit, algorithm } = self else {
             return None;
         };
-        let requests = numbers.requests_per_unit();
-        let default_burst = algorithm.default_burst(limit.requests_per_unit());
+        let requests = numbers.requests();
+        let default_burst = algorithm.default_burst(limit.requests());
         let burst = match requests {
             0 => 0,
-            _ if limit.burst() == u64::from(default_burst) => algorithm.default_burst(requests),
-            _ => u32::try_from(limit.burst()).unwrap_or(u32::MAX),
+            _ if limit.burst() == default_burst => algorithm.default_burst(requests),
+            _ => limit.burst(),
         };
         let mut adjusted = *limit;
         if limit.unit().is_some() && !limit.has_window_of(numbers) {
@@ -46,6 +46,6 @@ impl Allowance {
         }
         let fits = requests <= algorithm.requests_max()
             && adjusted.window().as_us() <= algorithm.window_max_us();
-        fits.then(|| adjusted.with_line_numbers(requests, burst))
+        fits.then(|| adjusted.with_requests(requests, burst))
     }
 }

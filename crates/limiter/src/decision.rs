@@ -45,7 +45,7 @@ pub struct Status<'r> {
     /// Absent when no limit applies.
     pub current_limit: Option<CurrentLimit<'r>>,
     /// Hits left; `u32::MAX` when unlimited.
-    pub remaining: u32,
+    pub remaining: u64,
     /// Retry time when over limit, reset time otherwise; absent when no limit applies.
     pub until_reset_us: Option<u64>,
     /// Whether the same hits would pass after `until_reset_us`: over limit, and not for ever.
@@ -278,7 +278,7 @@ impl<'r> Status<'r> {
 
     fn unlimited() -> Self {
         Self {
-            remaining: u32::MAX,
+            remaining: u32::MAX.into(),
             ..Self::pass()
         }
     }
@@ -314,11 +314,7 @@ impl<'r> Status<'r> {
         Self {
             code,
             current_limit: Some(CurrentLimit::of(planned)),
-            remaining: if over {
-                0
-            } else {
-                u32::try_from(outcome.remaining).unwrap_or(u32::MAX)
-            },
+            remaining: if over { 0 } else { outcome.remaining },
             until_reset_us: Some(match (code, outcome.retry_us, outcome.reset_us) {
                 (Code::OverLimit, Some(retry_us), _) => retry_us,
                 // It never passes, and there is no reset to wait for. A retry time of 0 s would
@@ -340,7 +336,7 @@ impl<'r> Status<'r> {
         match self.code {
             Code::OverLimit => (0, self.can_retry, u64::MAX.saturating_sub(wait)),
             Code::Ok if over => (0, true, u64::MAX.saturating_sub(wait)),
-            Code::Ok if self.current_limit.is_some() => (1, true, u64::from(self.remaining)),
+            Code::Ok if self.current_limit.is_some() => (1, true, self.remaining),
             Code::Ok => (2, true, 0),
         }
     }

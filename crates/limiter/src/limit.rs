@@ -1,9 +1,9 @@
 //! A limit: how many requests, in how long, and how many at once.
 //!
 //! Why a constructor builds it: the algorithms never divide by zero, and their products always fit.
-//! How: a window is a whole number of microseconds, at most [`Timestamp::MAX_US`]. A rate is
-//! requests over window in lowest terms, so that 7 a second and 3 billion a second are both exact
-//! and a script's products stay small.
+//! How: requests are at most [`Limit::REQUESTS_MAX`], and a window is a whole number of
+//! microseconds, at most [`Timestamp::MAX_US`]. A rate is requests over window in lowest terms, so
+//! that 7 a second and 3 billion a microsecond are both exact and a script's products stay small.
 //!
 //! Options that only some algorithms use (burst, segments, calendar, refused hits) are here as
 //! well. So a check carries one value, and a reload cannot change half of it.
@@ -29,9 +29,9 @@ pub struct Rate {
     pub hits: u64,
     /// Microseconds in which they come; never 0.
     pub per_us: u64,
-    /// The greatest common divisor that reduced the fraction: window = `per_us` × `divisor`. A part
-    /// of a hit in a register is counted in 1/window, which keeps its meaning after a reload
-    /// changed the number of requests.
+    /// The greatest common divisor that reduced the fraction: requests = `hits` × `divisor`, and
+    /// window = `per_us` × `divisor`. A part of a hit in a register is counted in 1/window, which
+    /// keeps its meaning after a reload changed the number of requests.
     pub divisor: u64,
 }
 
@@ -51,13 +51,12 @@ pub enum CountRefused {
 /// How many requests a window allows, and how many can come at once.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Limit {
-    requests_per_unit: u32,
+    /// It holds the requests and the window as well: a limit is copied with every check.
+    rate: Rate,
+    burst: u64,
     /// None for a limit of requests in flight.
     unit: Option<Unit>,
     unit_multiplier: NonZeroU32,
-    burst: u32,
-    window: Window,
-    rate: Rate,
     /// The number of steps in which a window slides; none when it slides continuously.
     segments: Option<NonZeroU16>,
     /// None: the algorithm's default.
@@ -73,6 +72,8 @@ pub enum LimitError {
     ZeroBurst,
     /// A burst with 0 requests per unit would never refill.
     BurstWithoutRate,
+    /// More requests, or a larger burst, than [`Limit::REQUESTS_MAX`].
+    TooManyRequests,
     /// A window that ends after the last timestamp, in the year 2255.
     WindowTooLong,
 }
@@ -109,11 +110,17 @@ impl Window {
 // === impl Rate ===
 
 impl Rate {
-    fn new(hits: u32, window: Window) -> Self {
-        let divisor = greatest_common_divisor(u64::from(hits), window.as_us());
+    fn new(hits: u64, window: Window) -> Self {
+        Self::reduced(hits, window, greatest_common_divisor(hits, window.as_us()))
+    }
+
+    /// The rate, given the divisor of both numbers.
+    #[inline]
+    fn reduced(hits: u64, window: Window, divisor: u64) -> Self {
+        let part = |whole: u64| whole.checked_div(divisor).unwrap_or(whole);
         Self {
-            hits: u64::from(hits) / divisor,
-            per_us: window.as_us() / divisor,
+            hits: part(hits),
+            per_us: part(window.as_us()),
             divisor,
         }
     }
@@ -129,22 +136,31 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
 // === impl Limit ===
 
 impl Limit {
+    /// The most requests and the largest burst: what a double holds exactly, so that a script can
+    /// count them.
+    pub const REQUESTS_MAX: u64 = Timestamp::MAX_US;
+
     /// `requests_per_unit` requests in `unit_multiplier` units, of which `burst` can come at once
     /// (default: `requests_per_unit`).
     ///
     /// # Errors
     ///
-    /// A burst of 0, a burst with 0 requests, or a window that is too long.
+    /// A burst of 0, a burst with 0 requests, a number that is too large, or a window that is too
+    /// long.
     pub fn new(
-        requests_per_unit: u32,
+        requests_per_unit: u64,
         unit: Unit,
         unit_multiplier: NonZeroU32,
-        burst: Option<u32>,
+        burst: Option<u64>,
     ) -> Result<Self, LimitError> {
         match burst {
             Some(0) => return Err(LimitError::ZeroBurst),
             Some(_) if requests_per_unit == 0 => return Err(LimitError::BurstWithoutRate),
             _ => {}
+        }
+        let burst = burst.unwrap_or(requests_per_unit);
+        if requests_per_unit.max(burst) > Self::REQUESTS_MAX {
+            return Err(LimitError::TooManyRequests);
         }
         let seconds = unit.seconds().checked_mul(u64::from(unit_multiplier.get()));
         let us = seconds.and_then(|seconds| seconds.checked_mul(1_000_000));
@@ -152,16 +168,13 @@ impl Limit {
             return Err(LimitError::WindowTooLong);
         }
         let limit = Self::per(requests_per_unit, unit, unit_multiplier);
-        Ok(Self {
-            burst: burst.unwrap_or(requests_per_unit),
-            ..limit
-        })
+        Ok(Self { burst, ..limit })
     }
 
     /// At most `requests` in flight, each for at most `slot_seconds`. The window is the time until
     /// a slot expires that is not freed. It saturates at the largest window.
     #[inline]
-    pub fn in_flight(requests: u32, slot_seconds: NonZeroU32) -> Self {
+    pub fn in_flight(requests: u64, slot_seconds: NonZeroU32) -> Self {
         Self {
             unit: None,
             ..Self::per(requests, Unit::Second, slot_seconds)
@@ -192,24 +205,24 @@ impl Limit {
     #[must_use]
     #[inline]
     pub fn with_calendar(self, calendar: &'static dyn Calendar) -> Self {
+        let window = Window(calendar.window_max_us().clamp(1, Timestamp::MAX_US));
         Self {
-            window: Window(calendar.window_max_us().clamp(1, Timestamp::MAX_US)),
+            rate: Rate::new(self.requests(), window),
             calendar: Some(calendar),
             ..self
         }
     }
 
-    /// `requests_per_unit` requests in `unit_multiplier` units, all of which can come at once.
+    /// `requests_per_unit` requests in `unit_multiplier` units, all of which can come at once. Both
+    /// numbers saturate.
     #[inline]
-    pub fn per(requests_per_unit: u32, unit: Unit, unit_multiplier: NonZeroU32) -> Self {
-        let window = Window::new(unit, unit_multiplier);
+    pub fn per(requests_per_unit: u64, unit: Unit, unit_multiplier: NonZeroU32) -> Self {
+        let requests = requests_per_unit.min(Self::REQUESTS_MAX);
         Self {
-            requests_per_unit,
+            rate: Rate::new(requests, Window::new(unit, unit_multiplier)),
+            burst: requests,
             unit: Some(unit),
             unit_multiplier,
-            burst: requests_per_unit,
-            window,
-            rate: Rate::new(requests_per_unit, window),
             segments: None,
             count_refused: None,
             calendar: None,
@@ -221,71 +234,40 @@ impl Limit {
     #[must_use]
     #[inline]
     pub fn divided_by(self, parts: u32) -> Self {
-        let part = |whole: u32| match whole.checked_div(parts.max(1)) {
+        let part = |whole: u64| match whole.checked_div(parts.max(1).into()) {
             Some(0) | None => whole.min(1),
             Some(part) => part,
         };
-        let requests_per_unit = part(self.requests_per_unit);
+        self.with_requests(part(self.requests()), part(self.burst))
+    }
+
+    /// The same limit with another number of requests and another burst, in the same window. Both
+    /// numbers saturate.
+    #[must_use]
+    #[inline]
+    pub fn with_requests(self, requests: u64, burst: u64) -> Self {
+        let requests = requests.min(Self::REQUESTS_MAX);
         Self {
-            requests_per_unit,
-            burst: part(self.burst),
-            rate: Rate::new(requests_per_unit, self.window),
+            rate: Rate::new(requests, self.window()),
+            burst: burst.min(Self::REQUESTS_MAX),
             ..self
         }
     }
 
-    /// The same limit with another number of requests. A burst that is not its own number follows.
-    #[must_use]
+    /// The same limit with the numbers of another one of the same window: its requests, its burst
+    /// and the divisor of its rate (0 for a limit of 0), so that no greatest common divisor is
+    /// computed.
     #[inline]
-    pub fn with_requests(self, requests_per_unit: u32, burst: u32) -> Self {
-        Self {
-            requests_per_unit,
-            burst,
-            rate: Rate::new(requests_per_unit, self.window),
-            ..self
-        }
-    }
-
-    /// The divisor of the rate, as [`Limit::with_numbers`] reads it: 0 for a limit of 0.
-    pub(super) fn narrow_divisor(&self) -> u32 {
-        match self.requests_per_unit {
-            0 => 0,
-            // It divides the number of requests.
-            requests => u32::try_from(self.rate.divisor).unwrap_or(requests),
-        }
-    }
-
-    /// The same limit with another number of requests and another burst, in the same window.
-    #[must_use]
-    pub fn with_line_numbers(self, requests_per_unit: u32, burst: u32) -> Self {
-        let window_us = self.rate.per_us.saturating_mul(self.rate.divisor);
-        let divisor = greatest_common_divisor(u64::from(requests_per_unit), window_us);
-        let divisor = match requests_per_unit {
-            0 => 0,
-            requests => u32::try_from(divisor).unwrap_or(requests),
+    pub(super) fn with_numbers(self, requests: u64, burst: u64, divisor: u64) -> Self {
+        let window = self.window();
+        let divisor = if divisor == 0 {
+            window.as_us()
+        } else {
+            divisor
         };
-        self.with_numbers(requests_per_unit, burst, divisor)
-    }
-
-    /// The same limit with the numbers of another one: its requests, its burst, and its
-    /// [`Limit::narrow_divisor`], so that no greatest common divisor is computed.
-    #[inline]
-    pub(super) fn with_numbers(self, requests_per_unit: u32, burst: u32, divisor: u32) -> Self {
-        // Not `self.window`, which is an upper bound in a calendar.
-        let window_us = self.rate.per_us.saturating_mul(self.rate.divisor);
-        let divisor = match divisor {
-            0 => window_us,
-            divisor => u64::from(divisor),
-        };
-        let part = |whole: u64| whole.checked_div(divisor).unwrap_or(whole);
         Self {
-            requests_per_unit,
+            rate: Rate::reduced(requests, window, divisor),
             burst,
-            rate: Rate {
-                hits: part(u64::from(requests_per_unit)),
-                per_us: part(window_us),
-                divisor,
-            },
             ..self
         }
     }
@@ -294,12 +276,6 @@ impl Limit {
     /// window.
     pub(super) fn has_window_of(&self, other: &Self) -> bool {
         self.unit == other.unit && self.unit_multiplier == other.unit_multiplier
-    }
-
-    /// Requests per window, as configured or sent.
-    #[inline]
-    pub const fn requests_per_unit(&self) -> u32 {
-        self.requests_per_unit
     }
 
     /// The unit, as configured or sent; none for a limit of requests in flight.
@@ -314,22 +290,23 @@ impl Limit {
         self.unit_multiplier
     }
 
-    /// Requests per window.
+    /// Requests per window, as configured or sent.
     #[inline]
     pub const fn requests(&self) -> u64 {
-        self.requests_per_unit as u64
+        // It was divided by the divisor, so the product fits.
+        self.rate.hits.wrapping_mul(self.rate.divisor)
     }
 
     /// How many hits can come at once.
     #[inline]
     pub const fn burst(&self) -> u64 {
-        self.burst as u64
+        self.burst
     }
 
-    /// The window.
+    /// The window; an upper bound where it follows a calendar.
     #[inline]
     pub const fn window(&self) -> Window {
-        self.window
+        Window(self.rate.per_us.wrapping_mul(self.rate.divisor))
     }
 
     /// Requests over window, reduced.
@@ -362,10 +339,11 @@ impl Limit {
         if let Some(calendar) = self.calendar {
             return calendar.window_at(now);
         }
-        let start = self.window.start_of(now);
+        let window = self.window();
+        let start = window.start_of(now);
         Span {
             start,
-            end: start.plus_us(self.window.as_us()),
+            end: start.plus_us(window.as_us()),
         }
     }
 
@@ -444,6 +422,7 @@ impl fmt::Display for LimitError {
         f.write_str(match self {
             Self::ZeroBurst => "burst must be at least 1",
             Self::BurstWithoutRate => "burst needs requests_per_unit of at least 1",
+            Self::TooManyRequests => "requests_per_unit or burst is larger than 9007199254740991",
             Self::WindowTooLong => "the window is longer than 285 years",
         })
     }

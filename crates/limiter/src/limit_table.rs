@@ -40,25 +40,34 @@ pub struct LineForm {
     pub shadow_mode: Option<bool>,
 }
 
-/// The limit of one line.
+/// One line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LineNumbers {
+pub(super) struct TableEntry {
     /// Where the value begins in the text. It ends where the next one begins.
     pub(super) start: u32,
     /// The line of the file.
     pub(super) number: u32,
-    pub(super) requests: u32,
-    pub(super) burst: u32,
+    pub(super) numbers: LineNumbers<u32>,
+    pub(super) form: u8,
+    /// Whether the numbers do not fit 32 bits. Then the first is an index of wide ones.
+    pub(super) is_wide: bool,
+}
+
+/// The limit of one line.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LineNumbers<T> {
+    pub(super) requests: T,
+    pub(super) burst: T,
     /// The divisor of the rate; 0 for a limit of 0.
-    pub(super) divisor: u32,
-    pub(super) form: u16,
+    pub(super) divisor: T,
 }
 
 /// Limits by value. Immutable.
 pub struct LimitTable {
     source: Arc<str>,
     text: Box<[u8]>,
-    lines: Box<[LineNumbers]>,
+    lines: Box<[TableEntry]>,
+    wide: Box<[LineNumbers<u64>]>,
     /// A tag and an index + 1; 0 where there is none.
     slots: Box<[u32]>,
     hasher: RandomState,
@@ -110,11 +119,12 @@ enum Lookup {
 // === impl LimitTable ===
 
 impl LimitTable {
-    /// A table of these lines and the text of their values. Calls `duplicate` for each line whose
-    /// value an earlier line has: with the numbers of both lines, the later one first.
+    /// A table of these lines, the text of their values and the numbers of wide ones. Calls
+    /// `duplicate` for each line whose value an earlier line has: with the numbers of both lines,
+    /// the later one first.
     pub(super) fn of_lines(
         source: Arc<str>,
-        (text, lines): (Vec<u8>, Vec<LineNumbers>),
+        (text, lines, wide): (Vec<u8>, Vec<TableEntry>, Vec<LineNumbers<u64>>),
         forms: Vec<LineForm>,
         mut duplicate: impl FnMut(usize, usize),
     ) -> Self {
@@ -124,6 +134,7 @@ impl LimitTable {
             source,
             text: text.into(),
             lines: lines.into(),
+            wide: wide.into(),
             slots: vec![0; slots.saturating_add(1)].into(),
             hasher: RandomState::new(),
             forms,
@@ -171,6 +182,7 @@ impl LimitTable {
     /// The bytes that the table takes on the heap besides the text of the values.
     pub fn overhead_bytes(&self) -> usize {
         size_of_val(&*self.lines)
+            .saturating_add(size_of_val(&*self.wide))
             .saturating_add(size_of_val(&*self.slots))
             .saturating_add(size_of_val(&*self.forms))
     }
@@ -232,10 +244,26 @@ impl LimitTable {
     /// The limit of a line, made from the limit of its form.
     #[inline]
     pub fn limit(&self, line: TableLine, of_form: &Limit) -> Limit {
-        match self.lines.get(line.index()) {
-            Some(line) => of_form.with_numbers(line.requests, line.burst, line.divisor),
-            None => *of_form,
-        }
+        let Some(line) = self.lines.get(line.index()) else {
+            return *of_form;
+        };
+        let numbers = if line.is_wide {
+            let index = usize::try_from(line.numbers.requests).ok();
+            let wide = index.and_then(|index| self.wide.get(index));
+            wide.copied().unwrap_or_default()
+        } else {
+            let LineNumbers {
+                requests,
+                burst,
+                divisor,
+            } = line.numbers;
+            LineNumbers {
+                requests: requests.into(),
+                burst: burst.into(),
+                divisor: divisor.into(),
+            }
+        };
+        of_form.with_numbers(numbers.requests, numbers.burst, numbers.divisor)
     }
 
     /// What a line allows, and its shadow mode.

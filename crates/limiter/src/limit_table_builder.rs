@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::allowance::Allowance;
 use super::limit::Limit;
-use super::limit_table::{LimitTable, LineForm, LineNumbers};
+use super::limit_table::{LimitTable, LineForm, LineNumbers, TableEntry};
 
 /// How many lines a table may have: an index fits the 24 bits of a slot.
 pub const TABLE_LINES_MAX: usize = 10_000_000;
@@ -21,7 +21,8 @@ pub const TABLE_FORMS_MAX: usize = 64;
 pub struct LimitTableBuilder {
     source: Arc<str>,
     text: Vec<u8>,
-    lines: Vec<LineNumbers>,
+    lines: Vec<TableEntry>,
+    wide: Vec<LineNumbers<u64>>,
     forms: Vec<LineForm>,
 }
 
@@ -42,6 +43,7 @@ impl LimitTableBuilder {
         Self {
             source: source.into(),
             text: Vec::new(),
+            wide: Vec::new(),
             lines: Vec::with_capacity(lines.min(TABLE_LINES_MAX)),
             forms: Vec::new(),
         }
@@ -85,14 +87,21 @@ impl LimitTableBuilder {
         if !fits || self.lines.len() >= TABLE_LINES_MAX {
             return Err(AddLineError::Full);
         }
-        self.lines.push(LineNumbers {
+        let numbers = limit.map_or_else(LineNumbers::default, LineNumbers::of);
+        let narrowed = numbers.narrowed();
+        self.lines.push(TableEntry {
             start: narrow(self.text.len()),
             number: narrow(number),
-            requests: limit.map_or(0, Limit::requests_per_unit),
-            burst: limit.map_or(0, |limit| u32::try_from(limit.burst()).unwrap_or(u32::MAX)),
-            divisor: limit.map_or(0, Limit::narrow_divisor),
-            form: u16::try_from(form).unwrap_or(u16::MAX),
+            numbers: narrowed.unwrap_or(LineNumbers {
+                requests: narrow(self.wide.len()),
+                ..LineNumbers::default()
+            }),
+            form: u8::try_from(form).unwrap_or(u8::MAX),
+            is_wide: narrowed.is_none(),
         });
+        if narrowed.is_none() {
+            self.wide.push(numbers);
+        }
         self.text.extend_from_slice(value);
         Ok(())
     }
@@ -100,7 +109,8 @@ impl LimitTableBuilder {
     /// The table. Calls `duplicate` for each line whose value an earlier line has: with the numbers
     /// of both lines, the later one first. Such a line is not in the table.
     pub fn finish(self, duplicate: impl FnMut(usize, usize)) -> LimitTable {
-        LimitTable::of_lines(self.source, (self.text, self.lines), self.forms, duplicate)
+        let lines = (self.text, self.lines, self.wide);
+        LimitTable::of_lines(self.source, lines, self.forms, duplicate)
     }
 }
 
@@ -115,6 +125,30 @@ fn without_numbers(allowance: Allowance) -> Allowance {
             limit: limit.with_numbers(0, 0, 0),
             algorithm,
         },
+    }
+}
+
+// === impl LineNumbers ===
+
+impl LineNumbers<u64> {
+    fn of(limit: &Limit) -> Self {
+        Self {
+            requests: limit.requests(),
+            burst: limit.burst(),
+            divisor: match limit.requests() {
+                0 => 0,
+                _ => limit.rate().divisor,
+            },
+        }
+    }
+
+    /// The same numbers in 32 bits, if they fit.
+    fn narrowed(self) -> Option<LineNumbers<u32>> {
+        Some(LineNumbers {
+            requests: self.requests.try_into().ok()?,
+            burst: self.burst.try_into().ok()?,
+            divisor: self.divisor.try_into().ok()?,
+        })
     }
 }
 

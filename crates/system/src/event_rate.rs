@@ -34,7 +34,7 @@ struct EventLog {
 
 impl EventRate {
     /// The largest number of events a second.
-    pub const MAX: u32 = tollgate_limiter::algorithm::MARKS_REQUESTS_MAX;
+    pub const MAX: u64 = tollgate_limiter::algorithm::MARKS_REQUESTS_MAX;
 
     /// At most `per_second` events in any second.
     pub fn new(per_second: NonZeroU32) -> Self {
@@ -93,7 +93,7 @@ impl EventRate {
 }
 
 fn limit(per_second: NonZeroU32) -> Limit {
-    let per_second = per_second.get().min(EventRate::MAX);
+    let per_second = u64::from(per_second.get()).min(EventRate::MAX);
     Limit::per(per_second, Unit::Second, NonZeroU32::MIN)
 }
 

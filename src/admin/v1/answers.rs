@@ -76,7 +76,7 @@ struct LimitAnswer {
     descriptor: usize,
     name: String,
     rule: String,
-    requests_per_unit: u32,
+    requests_per_unit: u64,
     window: String,
     verdict: Verdict,
     remaining: u64,

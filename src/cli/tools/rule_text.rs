@@ -198,7 +198,7 @@ fn limit_lines(
     limit: &Limit,
     algorithm: &dyn Algorithm,
 ) -> Vec<String> {
-    let (requests, name) = (limit.requests_per_unit(), algorithm.name());
+    let (requests, name) = (limit.requests(), algorithm.name());
     let window = limit.unit().map(|_| limit.describe_window());
     let mut lines = vec![format!(
         "  limit: {}, {name}",

@@ -71,11 +71,11 @@ pub struct Asked<'p> {
 
 // === limits and instants ===
 
-pub fn per(requests: u32, unit: Unit) -> Limit {
+pub fn per(requests: u64, unit: Unit) -> Limit {
     Limit::per(requests, unit, NonZeroU32::MIN)
 }
 
-pub fn with_burst(requests: u32, unit: Unit, burst: u32) -> Limit {
+pub fn with_burst(requests: u64, unit: Unit, burst: u64) -> Limit {
     Limit::new(requests, unit, NonZeroU32::MIN, Some(burst)).unwrap()
 }
 
@@ -96,7 +96,7 @@ pub fn counted(limit: Limit, algorithm: &str) -> Rule {
 }
 
 /// A rule with fixed windows, as in the reference service.
-pub fn limited(requests: u32, unit: Unit) -> Rule {
+pub fn limited(requests: u64, unit: Unit) -> Rule {
     counted(per(requests, unit), "fixed_window")
 }
 

@@ -26,7 +26,7 @@ where
         self.base.options()
     }
 
-    fn requests_max(&self) -> u32 {
+    fn requests_max(&self) -> u64 {
         self.base.requests_max()
     }
 
@@ -46,7 +46,7 @@ where
         self.base.window_max_us()
     }
 
-    fn default_burst(&self, requests_per_unit: u32) -> u32 {
+    fn default_burst(&self, requests_per_unit: u64) -> u64 {
         self.base.default_burst(requests_per_unit)
     }
 

@@ -38,14 +38,14 @@ fn every_bad_line_is_reported_with_its_number() {
         good,second,6,\r\n";
     let found = errors(table);
     let expected = [
-        "tenants.csv:4: requests_per_unit is not a whole number from 0 to 4294967295: found text",
+        "tenants.csv:4: requests_per_unit is not a whole number from 0 to 9007199254740991: found text",
         "tenants.csv:7: invalid rate limit unit 'fortnight'",
         "tenants.csv:8: its value is empty",
         "tenants.csv:9: requests_per_unit is missing",
         "tenants.csv:10: algorithm fixed_window has no burst: fixed_window is the default algorithm",
         "tenants.csv:11: it has 2 columns, and the header has 4",
         "tenants.csv:12: invalid rate limit unit '': `unit` is missing",
-        "tenants.csv:13: requests_per_unit is not a whole number from 0 to 4294967295: out of range",
+        "tenants.csv:13: requests_per_unit is not a whole number from 0 to 9007199254740991: out of range",
         "tenants.csv:14: line 2 has the same value",
     ];
     assert_eq!(found, expected);

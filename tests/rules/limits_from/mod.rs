@@ -14,13 +14,14 @@ mod changes;
 
 use std::fmt::Write as _;
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use tempfile::TempDir;
 use tollgate::rules::file::{LimitFiles, LoadedRules, Options, Report};
 use tollgate::rules::path::RulesPath;
 use tollgate::rules::reload::{LoadError, load};
-use tollgate_limiter::{Allowance, Entry, Match, Rule, RuleSet};
+use tollgate_limiter::{Allowance, Entry, Limit, Match, Rule, RuleSet, Unit};
 
 /// A rule with a file beside it, and ten a minute for other values.
 pub(crate) const RULES: &str = "
@@ -75,9 +76,9 @@ pub(crate) fn of_value(rules: &RuleSet, value: &[u8]) -> Option<Rule> {
 }
 
 /// The number of requests of a value; none without a limit.
-pub(crate) fn requests(rules: &RuleSet, value: &[u8]) -> Option<u32> {
+pub(crate) fn requests(rules: &RuleSet, value: &[u8]) -> Option<u64> {
     match of_value(rules, value)?.allowance {
-        Allowance::Limited { limit, .. } => Some(limit.requests_per_unit()),
+        Allowance::Limited { limit, .. } => Some(limit.requests()),
         Allowance::Unlimited => None,
     }
 }
@@ -90,6 +91,33 @@ fn a_value_in_the_file_has_the_limit_of_its_line_and_others_that_of_the_rule() {
     assert_eq!(requests(&rules, b"small"), Some(3));
     assert_eq!(requests(&rules, b"other"), Some(10));
     assert_eq!(requests(&rules, b""), Some(10));
+}
+
+#[test]
+fn lines_have_limits_beyond_32_bits() {
+    let table = b"value,unit,requests_per_unit,algorithm,burst\n\
+        large,day,9007199254740991,,\nsmall,day,4294967295,,\n\
+        burst,day,7,token_bucket,5000000000\nwide,day,4294967296,,\n";
+    let rules = with_table(RULES, table).unwrap().rules;
+    let limit = |value: &[u8]| match of_value(&rules, value).unwrap().allowance {
+        Allowance::Limited { limit, .. } => limit,
+        Allowance::Unlimited => panic!("no limit"),
+    };
+    let per_day = |requests| Limit::per(requests, Unit::Day, NonZeroU32::MIN);
+    for (value, requests) in [
+        (&b"large"[..], (1 << 53) - 1),
+        (b"small", (1 << 32) - 1),
+        (b"wide", 1 << 32),
+    ] {
+        assert_eq!(limit(value), per_day(requests));
+    }
+    assert_eq!(limit(b"burst"), per_day(7).with_requests(7, 5_000_000_000));
+    for number in ["9007199254740992", "18446744073709551616", "-1", "1.5"] {
+        let table = format!("value,unit,requests_per_unit\na,day,1\nb,day,{number}\n");
+        let report = with_table(RULES, table.as_bytes()).unwrap_err();
+        let first = report.errors[0].to_string();
+        assert!(first.contains("tenants.csv:3"), "{first}");
+    }
 }
 
 #[test]
@@ -223,7 +251,7 @@ descriptors:
                 let Allowance::Limited { limit, .. } = rule.allowance else {
                     panic!("{rule:?}");
                 };
-                (limit.requests_per_unit(), matched.entries)
+                (limit.requests(), matched.entries)
             }),
             _ => None,
         }

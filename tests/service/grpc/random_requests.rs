@@ -27,7 +27,7 @@ use crate::service::flags;
 const CALLS: usize = 250;
 
 /// Limits are small, so that many calls are refused.
-const LIMIT: u32 = 9;
+const LIMIT: u64 = 9;
 
 const RULES: &str = "
   - key: quota

@@ -238,6 +238,7 @@ fn terms_of(check: &Check) -> Terms {
         burst: check.limit.burst().into(),
         window_us: check.limit.window().as_us().into(),
         segments: 1,
+        used_max: (1 << 53) - 1,
         count_refused: check.limit.count_refused(),
         edges: None,
     }

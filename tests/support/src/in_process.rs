@@ -69,7 +69,7 @@ pub fn settings(arguments: &[&str]) -> Settings {
 
 /// A limit of `requests` per hour or in flight with that algorithm, as in a rules file; all of them
 /// may pass at once.
-pub fn limit_of(requests: u32, algorithm: &dyn Algorithm) -> String {
+pub fn limit_of(requests: u64, algorithm: &dyn Algorithm) -> String {
     let mut fields = vec![
         format!("requests_per_unit: {requests}"),
         format!("algorithm: {}", algorithm.name()),

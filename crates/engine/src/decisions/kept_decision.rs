@@ -65,7 +65,7 @@ struct KeptDescriptor {
     limit: Option<(Limit, &'static dyn Algorithm)>,
     hits: Hits,
     reservation: Option<KeptReservation>,
-    remaining: u32,
+    remaining: u64,
     until_reset_us: Option<u64>,
 }
 
@@ -470,7 +470,7 @@ impl KeptDecision {
                 Hits::Refund(hits) | Hits::Undo { hits, .. } => 0_i128.saturating_sub(hits.into()),
             },
             reservation: kept.reservation.map(KeptReservation::record),
-            remaining: has_limit.then_some(u64::from(kept.remaining)),
+            remaining: has_limit.then_some(kept.remaining),
             reset_seconds: kept
                 .until_reset_us
                 .filter(|_| has_limit)

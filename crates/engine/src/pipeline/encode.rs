@@ -229,15 +229,14 @@ mod tests {
 
     fn limit() -> impl Strategy<Value = Limit> {
         let units = proptest::sample::select(Unit::ALL.to_vec());
-        let per = (number_32(), units, number_32()).prop_map(|(requests, unit, multiplier)| {
+        let per = (number(), units, number_32()).prop_map(|(requests, unit, multiplier)| {
             Limit::per(
                 requests,
                 unit,
                 NonZeroU32::new(multiplier).unwrap_or(NonZeroU32::MIN),
             )
         });
-        let in_flight =
-            number_32().prop_map(|requests| Limit::in_flight(requests, NonZeroU32::MIN));
+        let in_flight = number().prop_map(|requests| Limit::in_flight(requests, NonZeroU32::MIN));
         prop_oneof![4 => per, 1 => in_flight]
     }
 
@@ -245,7 +244,7 @@ mod tests {
     fn status() -> impl Strategy<Value = (Status<'static>, String)> {
         let limit = proptest::option::of(limit());
         let name = prop_oneof![Just(String::new()), ".{0,20}", "[a-z]{120,140}"];
-        let rest = (number_32(), proptest::option::of(number()));
+        let rest = (number(), proptest::option::of(number()));
         (code(), limit, name, rest).prop_map(|(code, limit, name, (remaining, until_reset_us))| {
             let status = Status {
                 code,

@@ -85,7 +85,7 @@ impl CheckBuffers {
         put_number(into, DESCRIPTOR, check.descriptor as u64);
         put_text(into, NAME, name);
         put_text(into, RULE, rule);
-        put_number(into, REQUESTS_PER_UNIT, limit.requests_per_unit().into());
+        put_number(into, REQUESTS_PER_UNIT, limit.requests());
         self.window.clear();
         limit.write_window(&mut self.window);
         put_text(into, WINDOW, &self.window);

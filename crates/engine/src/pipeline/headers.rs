@@ -62,7 +62,7 @@ impl Headers {
 /// The headers with limit, remaining and reset of a status.
 fn triple([limit, remaining, reset]: &[String; 3], status: &Status<'_>) -> [HeaderValue; 3] {
     let current = status.current_limit;
-    let requests = current.map(|current| current.limit.requests_per_unit());
+    let requests = current.map(|current| current.limit.requests());
     [
         header(limit, requests.unwrap_or_default().to_string()),
         header(remaining, status.remaining.to_string()),
@@ -130,7 +130,7 @@ fn ietf(decision: &Decision<'_>) -> (String, String) {
             let many = u64::from(limit.unit_multiplier().get());
             format!(";w={}", unit.seconds().saturating_mul(many))
         });
-        policies.push(format!("{quoted};q={}{window}", limit.requests_per_unit()));
+        policies.push(format!("{quoted};q={}{window}", limit.requests()));
         levels.push(format!(
             "{quoted};r={};t={}",
             status.remaining,

@@ -139,7 +139,7 @@ pub(crate) fn encode_request(
 fn encode_bucket(limit: &Limit) -> Vec<u8> {
     let unit = UNITS.iter().find(|(unit, _)| Some(*unit) == limit.unit());
     let fields = RateLimitOverride {
-        requests_per_unit: limit.requests_per_unit(),
+        requests_per_unit: to_32_bits(limit.requests()),
         unit: unit.map_or(0, |(_, number)| i32::from(*number)),
         unit_multiplier: Some(limit.unit_multiplier().get()),
     };
@@ -169,10 +169,10 @@ impl OverrideFields {
         match unit {
             Some((unit, _)) if policy.overrides => {
                 let multiplier = multiplier.unwrap_or(NonZeroU32::MIN);
-                let requests = self.requests_per_unit;
+                let requests = self.requests_per_unit.into();
                 match self.burst {
                     None => Override::Limit(Limit::per(requests, *unit, multiplier)),
-                    burst => Limit::new(requests, *unit, multiplier, burst)
+                    Some(burst) => Limit::new(requests, *unit, multiplier, Some(burst.into()))
                         .map_or(Override::Invalid, Override::Bucket),
                 }
             }
@@ -190,10 +190,15 @@ impl<'d> StatusFields<'d> {
         Self {
             code: code_number(status.code),
             limit: status.current_limit.as_ref().map(LimitFields::of),
-            remaining: status.remaining,
+            remaining: to_32_bits(status.remaining),
             until_seconds: status.until_reset_us.map(|us| us.div_ceil(1_000_000)),
         }
     }
+}
+
+/// A number that Envoy's messages have 32 bits for. A larger one is sent as the largest.
+fn to_32_bits(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 // === impl LimitFields ===
@@ -208,7 +213,7 @@ impl<'d> LimitFields<'d> {
         let multiplier = unit.map_or(1, |_| limit.unit_multiplier().get());
         Self {
             name: current.name,
-            requests_per_unit: limit.requests_per_unit(),
+            requests_per_unit: to_32_bits(limit.requests()),
             unit: unit.map_or(response::rate_limit::Unit::Unknown, |(_, number)| *number),
             unit_multiplier: (multiplier != 1).then_some(multiplier),
         }

@@ -51,7 +51,7 @@ fn over_limit_of<'r>(plan: &Plan<'r>, status: &Status<'r>) -> Option<&'r OverLim
 fn placeholder_value(status: &Status<'_>, placeholder: Placeholder) -> String {
     let limit = status.current_limit.map(|current| current.limit);
     match placeholder {
-        Placeholder::Limit => limit.map(|limit| limit.requests_per_unit().to_string()),
+        Placeholder::Limit => limit.map(|limit| limit.requests().to_string()),
         Placeholder::Window => limit.map(|limit| limit.describe_window()),
         Placeholder::RetryAfterSeconds => Some(seconds(status).to_string()),
     }

@@ -41,7 +41,7 @@ pub struct DescriptorAnswer {
     /// Whether it passes.
     pub code: Code,
     /// Hits left; `u32::MAX` when unlimited.
-    pub remaining: u32,
+    pub remaining: u64,
     /// Retry time when over limit, reset time otherwise; none when no limit applies.
     pub until_reset_us: Option<u64>,
     /// The position of the check that it reports.

@@ -57,7 +57,7 @@ impl Algorithm for Concurrency {
         &[AlgorithmOption::Slots]
     }
 
-    fn requests_max(&self) -> u32 {
+    fn requests_max(&self) -> u64 {
         MARKS_REQUESTS_MAX
     }
 

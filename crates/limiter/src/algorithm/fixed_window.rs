@@ -76,14 +76,17 @@ impl Algorithm for FixedWindow {
         }
         let (after, allowed) = match operation.hits {
             Hits::Take(hits) => {
-                let after = before.saturating_add(hits).min(REGISTER_MAX);
+                let after = before.saturating_add(hits);
                 if after <= limit.requests() {
                     (after, true)
                 } else {
                     (self.refused(limit, before, hits), false)
                 }
             }
-            Hits::Charge(hits) => (charged(before, hits), true),
+            Hits::Charge(hits) => {
+                let added = charged(self, before, hits);
+                (before.saturating_add(added), true)
+            }
             Hits::Reservation(_) => (before, false),
             Hits::Refund(hits) => (before.saturating_sub(hits), true),
             Hits::Undo { hits, taken_at } if taken_at >= window.start => {

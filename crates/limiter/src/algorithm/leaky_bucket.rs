@@ -38,7 +38,7 @@ impl Algorithm for LeakyBucket {
         &[AlgorithmOption::Burst, AlgorithmOption::CountRefused]
     }
 
-    fn default_burst(&self, requests_per_unit: u32) -> u32 {
+    fn default_burst(&self, requests_per_unit: u64) -> u64 {
         requests_per_unit.min(1)
     }
 

@@ -82,11 +82,11 @@ pub const REGISTER_MAX: u64 = Timestamp::MAX_US;
 /// The largest limit of an algorithm that keeps a mark for each hit or holder. At 24 bytes a mark,
 /// and with a capacity of up to twice the marks, a bucket takes at most 480 kB (twice that where
 /// refused hits count).
-pub const MARKS_REQUESTS_MAX: u32 = 10_000;
+pub const MARKS_REQUESTS_MAX: u64 = 10_000;
 
-/// The most hits that charges can bring a bucket to: 550 billion. A script multiplies numbers up to
-/// this one exactly.
-pub const CHARGED_MAX: u64 = (1 << 39) - 1;
+/// The most hits that all marks of a bucket hold together: a script keeps those of a mark in 40
+/// bits.
+pub const MARKED_MAX: u64 = (1 << 40) - 1;
 
 /// The largest number of segments of a window.
 pub const SEGMENTS_MAX: u16 = 1_000;
@@ -113,8 +113,8 @@ pub trait Algorithm: Sync {
     }
 
     /// The largest limit.
-    fn requests_max(&self) -> u32 {
-        u32::MAX
+    fn requests_max(&self) -> u64 {
+        Limit::REQUESTS_MAX
     }
 
     /// Whether its buckets keep marks.
@@ -143,7 +143,7 @@ pub trait Algorithm: Sync {
     }
 
     /// The default burst.
-    fn default_burst(&self, requests_per_unit: u32) -> u32 {
+    fn default_burst(&self, requests_per_unit: u64) -> u64 {
         requests_per_unit
     }
 
@@ -280,9 +280,13 @@ pub fn count_refused(algorithm: &dyn Algorithm, limit: &Limit) -> CountRefused {
         .unwrap_or_else(|| algorithm.default_count_refused())
 }
 
-/// What is used after `hits` were charged to a bucket that had used this much.
-fn charged(used: u64, hits: u64) -> u64 {
-    used.saturating_add(hits).min(CHARGED_MAX.max(used))
+/// The most hits that debt and charges can bring a bucket to.
+fn used_max(algorithm: &dyn Algorithm) -> u64 {
+    if algorithm.has_marks() {
+        MARKED_MAX
+    } else {
+        REGISTER_MAX
+    }
 }
 
 /// Whether the first register differs from what was used before.
@@ -297,10 +301,16 @@ fn debt(algorithm: &dyn Algorithm, limit: &Limit, used: u64, hits: u64) -> u64 {
     match count_refused(algorithm, limit) {
         CountRefused::None => 0,
         CountRefused::Blocking | CountRefused::All => {
-            hits.min(limit.burst().saturating_mul(2).saturating_sub(used))
+            let most = limit.burst().saturating_mul(2).min(used_max(algorithm));
+            hits.min(most.saturating_sub(used))
         }
-        CountRefused::InFull => charged(used, hits).saturating_sub(used),
+        CountRefused::InFull => charged(algorithm, used, hits),
     }
+}
+
+/// How many of the charged `hits` are added to a bucket with this much used.
+fn charged(algorithm: &dyn Algorithm, used: u64, hits: u64) -> u64 {
+    hits.min(used_max(algorithm).saturating_sub(used))
 }
 
 /// The same, with the default of the fixed window, which counts all of them.

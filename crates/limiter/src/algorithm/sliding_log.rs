@@ -49,7 +49,7 @@ impl Algorithm for SlidingLog {
         &[AlgorithmOption::CountRefused]
     }
 
-    fn requests_max(&self) -> u32 {
+    fn requests_max(&self) -> u64 {
         MARKS_REQUESTS_MAX
     }
 
@@ -111,7 +111,7 @@ pub(super) fn slide(
             allowed
         }
         Hits::Charge(hits) => {
-            let counted = charged(used, hits).saturating_sub(used);
+            let counted = charged(algorithm, used, hits);
             if counted > 0 {
                 state.marks.add(Mark {
                     at: marked_at(now),

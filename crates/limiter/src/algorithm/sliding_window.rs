@@ -179,7 +179,9 @@ impl Algorithm for SlidingWindow {
         let mut counts = Counts::at(limit, (state.updated_at, state.registers), now);
         let window_us = u128::from(counts.window_us);
         let before = counts.used();
-        let used_before = u64::try_from(before.div_ceil(window_us)).unwrap_or(u64::MAX);
+        let used_before = u64::try_from(before.div_ceil(window_us))
+            .unwrap_or(REGISTER_MAX)
+            .min(REGISTER_MAX);
         let most = counts.scaled(limit.requests());
         let allowed = match operation.hits {
             Hits::Take(hits) => {
@@ -193,7 +195,9 @@ impl Algorithm for SlidingWindow {
                 allowed
             }
             Hits::Charge(hits) => {
-                counts.present = charged(counts.present, hits);
+                counts.present = counts
+                    .present
+                    .saturating_add(charged(self, counts.present, hits));
                 true
             }
             Hits::Reservation(_) => false,

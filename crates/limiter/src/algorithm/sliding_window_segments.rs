@@ -24,8 +24,8 @@ use std::num::NonZeroU16;
 
 use super::sliding_log::slide;
 use super::{
-    Algorithm, AlgorithmOption, Limit, MostAdmitted, Operation, Outcome, State, Timestamp,
-    most_admitted,
+    Algorithm, AlgorithmOption, Limit, MARKED_MAX, MostAdmitted, Operation, Outcome, State,
+    Timestamp, most_admitted,
 };
 
 /// The `sliding_window_segments` algorithm.
@@ -49,6 +49,11 @@ impl Algorithm for SlidingWindowSegments {
 
     fn has_marks(&self) -> bool {
         true
+    }
+
+    /// Its debt can be as much again.
+    fn requests_max(&self) -> u64 {
+        MARKED_MAX / 2
     }
 
     fn options(&self) -> &'static [AlgorithmOption] {

@@ -117,8 +117,7 @@ impl Algorithm for TokenBucket {
                 }
             }
             Hits::Charge(hits) => {
-                let whole = in_hits(before.checked_div(per_us).unwrap_or_default());
-                let added = charged(whole, hits).saturating_sub(whole);
+                let added = charged(self, used_before, hits);
                 (before.saturating_add(scaled(added)), true)
             }
             Hits::Reservation(_) => (before, false),

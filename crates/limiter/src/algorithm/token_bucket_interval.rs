@@ -92,7 +92,10 @@ impl Algorithm for TokenBucketInterval {
                     (before.saturating_add(owed), false)
                 }
             }
-            Hits::Charge(hits) => (charged(before, hits), true),
+            Hits::Charge(hits) => {
+                let added = charged(self, before, hits);
+                (before.saturating_add(added), true)
+            }
             Hits::Reservation(_) => (before, false),
             Hits::Refund(hits) => (before.saturating_sub(hits), true),
             Hits::Undo { hits, taken_at } => {

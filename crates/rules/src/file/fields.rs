@@ -11,6 +11,8 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use tollgate_limiter::Limit;
+
 use crate::excerpt::excerpt;
 use crate::file::corrections::{did_you_mean, in_brackets, meant_boolean, meant_integer};
 use crate::file::diagnostic::Phase;
@@ -391,17 +393,28 @@ impl Reader<'_> {
         })
     }
 
-    /// The number of a field.
+    /// The number of a field, which is at most one of 32 bits.
     pub fn integer(&mut self, fields: &Fields<'_>, name: &str) -> Option<u32> {
+        let number = self.integer_to(fields, name, u32::MAX.into())?;
+        u32::try_from(number).ok()
+    }
+
+    /// The number of a field, which is at most the largest number of a limit.
+    pub fn large_integer(&mut self, fields: &Fields<'_>, name: &str) -> Option<u64> {
+        self.integer_to(fields, name, Limit::REQUESTS_MAX)
+    }
+
+    fn integer_to(&mut self, fields: &Fields<'_>, name: &str, most: u64) -> Option<u64> {
         let node = fields.given(name)?;
         self.warn_octal(node, &fields.path);
         let whole = node.integer();
-        let number = whole.and_then(|number| u32::try_from(number).ok());
+        let number = whole.and_then(|number| u64::try_from(number).ok());
+        let number = number.filter(|number| *number <= most);
         // A float, or a number beyond 64 bits, has been reported.
         let is_reported =
             node.float().is_some() || whole.is_some_and(|whole| i64::try_from(whole).is_err());
         if number.is_none() && !is_reported {
-            let message = format!("{name} is not a whole number from 0 to {}", u32::MAX);
+            let message = format!("{name} is not a whole number from 0 to {most}");
             let error = Diagnostic::error(Code::WrongType, fields.at(name), message);
             let error = match whole {
                 Some(_) => error.label("out of range"),
@@ -411,7 +424,7 @@ impl Reader<'_> {
                 Some(meant) => error
                     .help(format!("write `{meant}`"))
                     .edit(node.span, meant),
-                None => error.help(format!("write a number from 0 to {}", u32::MAX)),
+                None => error.help(format!("write a number from 0 to {most}")),
             });
         }
         number

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::file::corrections::nearest;
 use crate::yaml::{Content, Node};
-use tollgate_limiter::AlgorithmOption;
+use tollgate_limiter::{AlgorithmOption, Limit};
 
 /// How many names of a root are compared with a misspelt one.
 const MISSPELT_MAX: usize = 20;
@@ -81,7 +81,7 @@ pub enum Kind {
     /// True or false.
     Boolean,
     /// A whole number.
-    Integer(RangeInclusive<u32>),
+    Integer(RangeInclusive<u64>),
     /// A number above 0 with at most six decimals.
     Decimal,
     /// A number of hits above 0, or a percentile such as `p95`.
@@ -161,7 +161,10 @@ pub(super) const fn choice(
 }
 
 /// The range of every number.
-pub const ANY_NUMBER: RangeInclusive<u32> = 0..=u32::MAX;
+pub const ANY_NUMBER: RangeInclusive<u64> = 0..=u32::MAX as u64;
+
+/// The range of numbers that limits count.
+pub const LARGE_NUMBER: RangeInclusive<u64> = 0..=Limit::REQUESTS_MAX;
 
 /// The largest rate, in requests a second.
 pub const RATE_MAX: u32 = 1_000_000_000;

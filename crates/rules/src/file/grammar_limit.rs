@@ -5,11 +5,11 @@
 //!
 //! What it deliberately does not do: hold the fields of the levels above a limit (`grammar`).
 
-use crate::file::grammar_field::{ANY_NUMBER, Origin, choice, one_of, reference, tollgate};
+use crate::file::grammar_field::{LARGE_NUMBER, Origin, choice, one_of, reference, tollgate};
 use crate::file::{Field, Grammar, Kind, Mapping};
 use tollgate_limiter::algorithm::SEGMENTS_MAX;
 use tollgate_limiter::{
-    ALGORITHMS, AlgorithmOption, CountRefused, EstimateScope, OnExpiry, Weekday,
+    ALGORITHMS, AlgorithmOption, CountRefused, EstimateScope, Limit, OnExpiry, Weekday,
 };
 
 /// A limit.
@@ -55,14 +55,14 @@ pub(super) static LINE: Mapping = Mapping {
 };
 
 const UNIT: Field = reference("unit", Kind::Unit, "The unit of the window. A month is 30 days and a year 365, except with `calendar`.");
-const UNIT_MULTIPLIER: Field = tollgate("unit_multiplier", Kind::Integer(1..=u32::MAX), "The number of units in the window. Default: 1.");
-pub(super) const REQUESTS_PER_UNIT: Field = reference("requests_per_unit", Kind::Integer(ANY_NUMBER), "The number of requests; 0 refuses all.");
+const UNIT_MULTIPLIER: Field = tollgate("unit_multiplier", Kind::Integer(1..=u32::MAX as u64), "The number of units in the window. Default: 1.");
+pub(super) const REQUESTS_PER_UNIT: Field = reference("requests_per_unit", Kind::Integer(LARGE_NUMBER), "The number of requests; 0 refuses all.");
 const UNLIMITED: Field = reference("unlimited", Kind::Boolean, "Requests pass and are not counted. It excludes all other fields but `candidate`.");
 pub(super) const NAME: Field = reference("name", Kind::Text, "The name of the limit: returned with the status, and used by `replaces`.");
 const REPLACES: Field = reference("replaces", Kind::MappingList(&REPLACED), "The limits that are not counted if this one matches the same request.");
 pub(super) const ALGORITHM: Field = tollgate("algorithm", one_of(algorithm_names), "The algorithm. Default: fixed_window.");
-pub(super) const BURST: Field = choice("burst", AlgorithmOption::Burst, Kind::Integer(1..=u32::MAX), "The number of requests that may pass at once.");
-pub(super) const SEGMENTS: Field = choice("segments", AlgorithmOption::Segments, Kind::Integer(1..=SEGMENTS_MAX as u32), "The number of segments of a sliding window.");
+pub(super) const BURST: Field = choice("burst", AlgorithmOption::Burst, Kind::Integer(1..=Limit::REQUESTS_MAX), "The number of requests that may pass at once.");
+pub(super) const SEGMENTS: Field = choice("segments", AlgorithmOption::Segments, Kind::Integer(1..=SEGMENTS_MAX as u64), "The number of segments of a sliding window.");
 const REFILL: Field = choice("refill", AlgorithmOption::Refill, one_of(|| vec!["continuous", "interval"]), "How the bucket refills: continuously, or at each edge of a window. Default: continuous.");
 const CALENDAR: Field = choice("calendar", AlgorithmOption::Calendar, Kind::Boolean, "Windows are calendar days, weeks, months or years.");
 const TIME_ZONE: Field = choice("time_zone", AlgorithmOption::Calendar, Kind::Text, "The IANA time zone of the calendar, such as Europe/Paris. Default: UTC.");
@@ -70,7 +70,7 @@ const WEEK_START: Field = choice("week_start", AlgorithmOption::Calendar, Kind::
 pub(super) const COUNT_REFUSED: Field = choice("count_refused", AlgorithmOption::CountRefused, one_of(|| CountRefused::NAMES.to_vec()), "Which limits count refused hits: none, the one that refused, or all that were checked.");
 pub(super) const CHARGED: Field = choice("charged", AlgorithmOption::CountRefused, one_of(|| vec!["at_once", "afterwards"]), "When requests are charged: at_once, or afterwards, when the work is done. Then every hit is counted, however few are left. Default: at_once.");
 const HOLDER_KEY: Field = choice("holder_key", AlgorithmOption::Slots, Kind::Text, "The key of the entry that identifies the holder of a slot; with Envoy, x-request-id.");
-const SLOT_SECONDS: Field = choice("slot_seconds", AlgorithmOption::Slots, Kind::Integer(1..=u32::MAX), "How long a slot is held without a refund, in seconds.");
+const SLOT_SECONDS: Field = choice("slot_seconds", AlgorithmOption::Slots, Kind::Integer(1..=u32::MAX as u64), "How long a slot is held without a refund, in seconds.");
 pub(super) const NOTIFY: Field = tollgate("notify", Kind::Percents, "The shares of the limit, in percent, at which an event is sent, once a window; `true` for 50, 80 and 100.");
 const RLQS: Field = tollgate("rlqs", Kind::Boolean, "The limit is apportioned over the proxies that report to the rate limit quota service. A check of it is an error.");
 const PLAN_OF_LINE: Field = tollgate("plan", Kind::Text, "The name of a plan, whose limits the value has. It excludes all other fields but `shadow_mode`.");
@@ -127,8 +127,8 @@ pub(crate) static RESERVE: Mapping = Mapping {
     fields: &[
         tollgate("key", Kind::Text, "The key of the last entry of a descriptor, whose value is the id. Default: only the API reserves."),
         tollgate("amount", Kind::Amount, "How much to reserve, in units of the limit: a number, or p50 to p99 of what commits said."),
-        tollgate("floor", Kind::Integer(1..=u32::MAX), "The least that is reserved by a learnt amount, and the amount at first. Default: 1."),
-        tollgate("ceiling", Kind::Integer(1..=u32::MAX), "The most that is reserved by a learnt amount. Default: what the limit can hold."),
+        tollgate("floor", Kind::Integer(1..=Limit::REQUESTS_MAX), "The least that is reserved by a learnt amount, and the amount at first. Default: 1."),
+        tollgate("ceiling", Kind::Integer(1..=Limit::REQUESTS_MAX), "The most that is reserved by a learnt amount. Default: what the limit can hold."),
         tollgate("per", one_of(|| EstimateScope::ALL.map(EstimateScope::name).to_vec()), "Whose commits an amount is learnt from: the rule's or each key's. Default: rule."),
         tollgate("expires", Kind::Duration, "How long a reservation is open unless it is settled, from 1s to 24h. Default: 60s."),
         tollgate("on_expiry", one_of(|| OnExpiry::ALL.map(OnExpiry::name).to_vec()), "What happens to the hits of a reservation that expires: charge or release. Default: charge."),

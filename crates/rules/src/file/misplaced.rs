@@ -211,7 +211,8 @@ impl Reader<'_> {
         });
         let error = match kind {
             Some(Kind::Integer(range)) => {
-                let range = f64::from(*range.start())..=f64::from(*range.end());
+                #[allow(clippy::cast_precision_loss)] // at most 2^53
+                let range = *range.start() as f64..=*range.end() as f64;
                 match float.filter(|float| float.fract() == 0.0 && range.contains(float)) {
                     Some(whole) => error
                         .help(format!("write `{whole}`"))

@@ -77,7 +77,7 @@ pub use self::corrections::nearest;
 pub use self::field_path::{FieldPath, FieldPlace};
 pub use self::fields::{Fields, Item, Pair};
 pub use self::grammar_field::{
-    ANY_NUMBER, Field, Grammar, Kind, Mapping, RATE_MAX, one_of, tollgate,
+    ANY_NUMBER, Field, Grammar, Kind, LARGE_NUMBER, Mapping, RATE_MAX, one_of, tollgate,
 };
 pub use self::reader::{Reader, unfolding_budget};
 pub use self::schema::{none_of, schema_of};

@@ -16,7 +16,7 @@ use crate::file::grammar_field::RATE_MAX;
 use crate::file::grammar_limit::{choices, excluded_by_unlimited};
 use crate::file::grammar_overlay;
 use crate::file::{Field, Kind, Mapping};
-use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, Unit};
+use tollgate_limiter::{ALGORITHMS, Algorithm, AlgorithmOption, Limit, Unit};
 
 /// The JSON Schema of a rules file.
 pub fn schema() -> Value {
@@ -122,7 +122,7 @@ fn type_of(kind: &Kind, name: &str) -> Value {
             "type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1_000_000
         }),
         Kind::Amount => json!({ "anyOf": [
-            { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+            { "type": "integer", "minimum": 1, "maximum": Limit::REQUESTS_MAX },
             { "type": "string", "pattern": LEARNT },
             { "type": "null" },
         ]}),

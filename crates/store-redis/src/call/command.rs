@@ -85,7 +85,7 @@ pub(crate) fn probe(name: &str, near: Timestamp) -> Cmd {
     let check = Check {
         key: Key(0),
         // Every probe writes the bucket anew.
-        limit: Limit::per(u32::MAX, Unit::Second, NonZeroU32::MIN),
+        limit: Limit::per(u32::MAX.into(), Unit::Second, NonZeroU32::MIN),
         algorithm: &FixedWindow,
         operation: Operation {
             hits: Hits::Take(1),

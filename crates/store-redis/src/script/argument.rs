@@ -11,14 +11,15 @@
 //! | 1 | denied hits: 0 not counted, 1 blocking, 2 all, 3 in full |
 //! | 7, 7 | hits; for a give-back, when they were taken; for a step, a time |
 //! | 7, 7 | the window; how long the bucket is kept after its last write, µs |
-//! | 4, 4 | requests, burst |
-//! | 4, 7, 7 | the rate: hits, per_us, reduced_by |
+//! | 7, 7 | requests, burst |
+//! | 7, 7, 7 | the rate: hits, per_us, reduced_by |
 //! | 2 | segments |
 //! | 1 | how many calendar edges follow; 255: a counter of Envoy's reference service |
 //! | 8 | the holder, or the id of a reservation; zeros for none |
 //! | 7 each | the calendar edges, or the caller's time, by which that counter is named |
 //!
-//! Hits above 2^53 are sent as 2^53. No limit and no register is as large, so no decision changes.
+//! Hits above 2^53 are sent as 2^54. No limit and no two registers together are as large, so such
+//! hits are refused, and as a refund they empty the bucket.
 //! (Answers may be larger.) The script has no calendar, so windows are sent: the one before the
 //! caller's time, and as many after it as a bucket's time may be ahead.
 //!
@@ -28,7 +29,7 @@ use std::collections::HashMap;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::Range;
 
-use tollgate_limiter::algorithm::count_refused;
+use tollgate_limiter::algorithm::{REGISTER_MAX, count_refused};
 use tollgate_limiter::{
     ALGORITHMS, Calendar, Check, CountRefused, Hits, Key, OnExpiry, Otherwise, Step, Timestamp,
 };
@@ -67,7 +68,7 @@ const ALL: u8 = 2;
 pub(super) const IN_FULL: u8 = 3;
 
 /// The position of the holder, from 1 as in Lua.
-pub(super) const HOLDER: u8 = 61;
+pub(super) const HOLDER: u8 = 70;
 /// The position of the first calendar edge.
 pub(super) const EDGES: u8 = HOLDER + 8;
 
@@ -81,6 +82,9 @@ const REFERENCE_JITTER_SECONDS: u64 = 300;
 /// How long a bucket is kept at most: 71 years, so that the sum with the present time is still a
 /// timestamp.
 pub(super) const LIFE_MAX_US: u64 = 1 << 51;
+
+/// The most hits that are sent as they are: a double holds them exactly, and no limit does.
+const HITS_MAX: u64 = 1 << 53;
 
 /// How many calendar edges are sent at most. The shortest windows are days, and a bucket's time is
 /// at most 76 hours ahead.
@@ -222,7 +226,8 @@ fn step_kind(step: Step) -> (u8, u64, u64) {
                 Otherwise::Charge => 1,
                 Otherwise::ChargeOnce => 2,
             };
-            (COMMIT | otherwise, hits, 0)
+            // A record has no more than a register.
+            (COMMIT | otherwise, hits.min(REGISTER_MAX), 0)
         }
         Step::Release => (COMMIT, 0, 0),
         Step::Extend(after) => (EXTEND, 0, ms(after)),
@@ -255,13 +260,13 @@ fn push(kind: u8, hits: u64, taken_at: u64, check: &Check, near: Timestamp, into
     let rate = limit.rate();
 
     into.extend_from_slice(&[number.unwrap_or(0), kind, refused]);
-    into.extend_from_slice(&seven(hits));
+    into.extend_from_slice(&seven(if hits > HITS_MAX { 2 * HITS_MAX } else { hits }));
     into.extend_from_slice(&seven(taken_at));
     into.extend_from_slice(&seven(limit.window().as_us()));
     into.extend_from_slice(&seven(life_us));
-    into.extend_from_slice(&four(limit.requests()));
-    into.extend_from_slice(&four(limit.burst()));
-    into.extend_from_slice(&four(rate.hits));
+    into.extend_from_slice(&seven(limit.requests()));
+    into.extend_from_slice(&seven(limit.burst()));
+    into.extend_from_slice(&seven(rate.hits));
     into.extend_from_slice(&seven(rate.per_us));
     into.extend_from_slice(&seven(rate.divisor));
     into.extend_from_slice(&segments.to_le_bytes());
@@ -317,16 +322,10 @@ fn push_edges(calendar: &dyn Calendar, near: Timestamp, into: &mut Vec<u8>) -> u
     edges
 }
 
-/// The lower 7 bytes of a number. What a double cannot hold exactly becomes the largest number that
-/// it can.
+/// The lower 7 bytes of a number, which has no more.
 fn seven(number: u64) -> [u8; 7] {
-    let bytes = number.min(Timestamp::MAX_US).to_le_bytes();
+    let bytes = number.to_le_bytes();
     bytes.first_chunk().copied().unwrap_or_default()
-}
-
-/// The 4 bytes of a number that has no more.
-fn four(number: u64) -> [u8; 4] {
-    u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes()
 }
 
 #[cfg(test)]

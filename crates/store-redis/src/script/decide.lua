@@ -114,7 +114,7 @@ for place = 1, checks do
   local argument = ARGV[number_of + first_argument]
   if argument ~= last then
     algorithm, asked_kind, refused, asked_hits, taken_at, window, life, requests, burst, rate_hits, per_us, reduced_by, segments, boundaries =
-      unpack_numbers('<BBBI7I7I7I7I4I4I4I7I7I2B', argument)
+      unpack_numbers('<BBBI7I7I7I7I7I7I7I7I7I2B', argument)
     last = argument
     if algorithm ~= number then
       local it = known[algorithm]

@@ -44,6 +44,8 @@ end
 -- Takes up to `hits` off this holder's marks, of that time if given, oldest first. Returns the rest
 -- and how many hits were taken off.
 local function take_off(marks, width, hits, only_at, holder)
+  -- Marks hold fewer, and differences of larger numbers are not exact.
+  if hits > MAX then hits = MAX end
   local length, place = #marks, 1
   if only_at then
     -- The first mark that is not older.

@@ -38,7 +38,7 @@ mod outcome;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use tollgate_limiter::algorithm::CHARGED_MAX;
+use tollgate_limiter::algorithm::MARKED_MAX;
 use tollgate_limiter::{
     ALGORITHMS, AlgorithmOption, Check, ENDED_AT_ONCE_MAX, Hits, ID_RECORDS_MAX,
     LEDGER_RECORDS_MAX, Timestamp,
@@ -106,7 +106,7 @@ const NUMBERS: &[(&str, u64)] = &[
     ("COMMIT", argument::COMMIT as u64),
     ("EXTEND", argument::EXTEND as u64),
     ("WITHDRAW", argument::WITHDRAW as u64),
-    ("CHARGED_MAX", CHARGED_MAX),
+    ("MARKED_MAX", MARKED_MAX),
     ("LIFE_MAX", argument::LIFE_MAX_US),
     ("ID_RECORDS_MAX", ID_RECORDS_MAX as u64),
     ("ENDED_AT_ONCE_MAX", ENDED_AT_ONCE_MAX as u64),
@@ -127,7 +127,7 @@ const NUMBERS: &[(&str, u64)] = &[
     ("MARK", MARK_LEN),
     ("HELD_MARK", HELD_MARK_LEN),
     ("TWO_13", 1 << 13),
-    ("TWO_20", 1 << 20),
+    ("SPLITTER", (1 << 27) + 1),
     ("TWO_40", 1 << 40),
     ("TWO_53", 1 << 53),
     ("MAX", Timestamp::MAX_US),

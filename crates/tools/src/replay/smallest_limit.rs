@@ -105,19 +105,16 @@ impl Operations {
         };
         // Questions of one order stay as they were added.
         asked.sort_by_key(|asked| asked.order);
-        let number = |requests: u64| u32::try_from(requests).unwrap_or(u32::MAX);
+        let requests = limit.limit.requests();
         let mut too_small = 0;
         // A limit of 0 with a burst is none.
-        let default = limit
-            .algorithm
-            .default_burst(limit.limit.requests_per_unit());
-        let can_be_0 = limit.limit.burst() == u64::from(default);
+        let can_be_0 = limit.limit.burst() == limit.algorithm.default_burst(requests);
         if can_be_0 && admits_all(&asked, limit, too_small) {
             return Ok(0);
         }
         let largest = limit.algorithm.requests_max();
-        let mut enough = number(limit.limit.requests()).clamp(1, largest);
-        if admits_all(&asked, limit, number(limit.limit.requests())) != (over == 0) {
+        let mut enough = requests.clamp(1, largest);
+        if admits_all(&asked, limit, requests) != (over == 0) {
             return Err("requests changed its buckets in another way".to_owned());
         }
         while !admits_all(&asked, limit, enough) {
@@ -135,7 +132,7 @@ impl Operations {
                 too_small = middle;
             }
         }
-        Ok(u64::from(enough))
+        Ok(enough)
     }
 }
 
@@ -143,10 +140,10 @@ impl Operations {
 
 impl LimitOf {
     /// The limit with another number of requests. A burst that is the default follows the number.
-    pub(super) fn with_requests(self, requests: u32) -> Limit {
+    pub(super) fn with_requests(self, requests: u64) -> Limit {
         let Self { limit, algorithm } = self;
-        let default = algorithm.default_burst(limit.requests_per_unit());
-        let burst = match u32::try_from(limit.burst()).unwrap_or(u32::MAX) {
+        let default = algorithm.default_burst(limit.requests());
+        let burst = match limit.burst() {
             burst if burst == default => algorithm.default_burst(requests),
             burst => burst,
         };
@@ -155,7 +152,7 @@ impl LimitOf {
 }
 
 /// Whether the algorithm admits everything with this number of requests.
-fn admits_all(asked: &[Question], limit: LimitOf, requests: u32) -> bool {
+fn admits_all(asked: &[Question], limit: LimitOf, requests: u64) -> bool {
     let (limit, algorithm) = (limit.with_requests(requests), limit.algorithm);
     let mut buckets: HashMap<u128, State> = HashMap::new();
     asked.iter().all(|asked| {

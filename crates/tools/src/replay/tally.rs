@@ -198,8 +198,7 @@ impl Tally {
                     let limit = LimitOf { limit, algorithm };
                     let smallest = self.operations.smallest(rule.index, limit, row.over());
                     if let Ok(requests) = &smallest {
-                        let requests = u32::try_from(*requests).unwrap_or(u32::MAX);
-                        let smallest = limit.with_requests(requests);
+                        let smallest = limit.with_requests(*requests);
                         row.smallest_limit_text =
                             Some(LimitFigures::of(&smallest, algorithm).with_burst());
                     }

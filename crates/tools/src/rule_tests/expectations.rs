@@ -56,7 +56,9 @@ impl Loader<'_> {
         let mut found = Vec::new();
         for name in names.iter().copied().filter(|name| at.has(name)) {
             let text = match at.kind(name) {
-                Some(Kind::Integer(_)) => self.reader.integer(at, name).map(|it| it.to_string()),
+                Some(Kind::Integer(_)) => {
+                    self.reader.large_integer(at, name).map(|it| it.to_string())
+                }
                 Some(Kind::Wait) => self.parsed(at, name, wait).map(|it| it.to_string()),
                 Some(Kind::Enum { words, .. }) => {
                     let word = |text: &str| words().contains(&text).then(|| text.to_owned());

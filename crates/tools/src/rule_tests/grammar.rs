@@ -8,7 +8,7 @@ use tollgate_engine::pipeline::NoLimit;
 use tollgate_limiter::{OnExpiry, ReservationOutcome, Unit};
 
 use tollgate_rules::file::{
-    ANY_NUMBER, Field, Grammar, Kind, Mapping, one_of, tollgate,
+    ANY_NUMBER, Field, Grammar, Kind, LARGE_NUMBER, Mapping, one_of, tollgate,
 };
 
 /// How often one step may ask.
@@ -62,8 +62,8 @@ pub(super) static STEP: Mapping = Mapping {
         tollgate("id", Kind::Text, "The id of the reservation; `{n}` is the number of the request."),
         tollgate("expires", Kind::Duration, "When the reservation ends by itself. Default: as the rule says, else 60s."),
         tollgate("on_expiry", one_of(|| OnExpiry::ALL.map(OnExpiry::name).to_vec()), "What happens to its hits then. Default: as the rule says, else `charge`."),
-        tollgate("times", Kind::Integer(1..=TIMES_MAX), "How often the request is sent. Default: 1."),
-        tollgate("hits", Kind::Integer(ANY_NUMBER), "The hits of the request; 0 takes none. Default: 1."),
+        tollgate("times", Kind::Integer(1..=TIMES_MAX as u64), "How often the request is sent. Default: 1."),
+        tollgate("hits", Kind::Integer(LARGE_NUMBER), "The hits of the request; 0 takes none. Default: 1."),
         tollgate("every", Kind::Duration, "The time between two of these requests. Default: 0s."),
         tollgate("expect", Kind::Mapping(&EXPECT), "What the answers are to be."),
         tollgate("after", Kind::Duration, "The clock moves forward by this."),
@@ -100,7 +100,7 @@ pub(super) const OF_SOME: [(&str, &[&str]); 7] = [
 pub(super) const OF_REQUESTS: [&str; 4] = ["times", "hits", "every", "expect"];
 
 /// A weight of a proxy.
-static WEIGHT: Kind = Kind::Integer(1..=WEIGHT_MAX);
+static WEIGHT: Kind = Kind::Integer(1..=WEIGHT_MAX as u64);
 
 /// A request in its long form.
 pub(super) static ASK: Mapping = Mapping {
@@ -121,7 +121,7 @@ pub(super) static DESCRIPTOR: Mapping = Mapping {
     fields: &[
         tollgate("entries", Kind::MappingList(&ENTRY), "The entries; required.").required("add `entries:`, a list of `- {key: KEY, value: VALUE}`"),
         tollgate("holder", Kind::Mapping(&ENTRY), "The holder of a slot (`algorithm: concurrency`): the last entry."),
-        tollgate("hits", Kind::Integer(ANY_NUMBER), "The hits of this descriptor. Default: the hits of the request."),
+        tollgate("hits", Kind::Integer(LARGE_NUMBER), "The hits of this descriptor. Default: the hits of the request."),
         tollgate("limit", Kind::Mapping(&OVERRIDE), "A limit that the request carries in place of the rule's."),
     ],
 };
@@ -151,7 +151,7 @@ pub(super) static OVERRIDE: Mapping = Mapping {
     fields: &[
         tollgate("requests_per_unit", Kind::Integer(ANY_NUMBER), "The number of requests; required.").required("add `requests_per_unit: NUMBER`"),
         tollgate("unit", Kind::Enum { words: carried_units, ignore_case: true }, "The unit of the window; required.").required("add `unit: minute`"),
-        tollgate("unit_multiplier", Kind::Integer(1..=u32::MAX), "The number of units in the window. Default: 1."),
+        tollgate("unit_multiplier", Kind::Integer(1..=u32::MAX as u64), "The number of units in the window. Default: 1."),
     ],
 };
 
@@ -161,7 +161,7 @@ pub(super) static EXPECT: Mapping = Mapping {
     place: "`expect`",
     about: "What the answers are to be: all but `admitted` is of the last one. Or what proxies are to pass.",
     fields: &[
-        tollgate("admitted", Kind::Integer(ANY_NUMBER), "How many of the requests pass."),
+        tollgate("admitted", Kind::Integer(LARGE_NUMBER), "How many of the requests pass."),
         VERDICT,
         REMAINING,
         RULE,
@@ -171,8 +171,8 @@ pub(super) static EXPECT: Mapping = Mapping {
         tollgate("body", Kind::Text, "The body of the answer."),
         tollgate("no_limit", one_of(|| NoLimit::ALL.map(NoLimit::word).to_vec()), "Why no limit applies. A step whose domain has no rules fails unless it expects that."),
         tollgate("reservation", one_of(|| RESERVATION_RESULTS.map(|(word, _)| word).to_vec()), "What became of the reservation."),
-        tollgate("reserved", Kind::Integer(ANY_NUMBER), "The hits that were reserved, of a settled reservation."),
-        tollgate("committed", Kind::Integer(ANY_NUMBER), "The true amount, of a settled reservation."),
+        tollgate("reserved", Kind::Integer(LARGE_NUMBER), "The hits that were reserved, of a settled reservation."),
+        tollgate("committed", Kind::Integer(LARGE_NUMBER), "The true amount, of a settled reservation."),
         tollgate("passed", Kind::ByName(&Kind::RateRange), "The requests a second that pass at each proxy, by its name: a number, or `LOW to HIGH`. Over the last ten seconds of a `quota` step, or all of a shorter one."),
         tollgate("total", Kind::RateRange, "The same for all proxies together."),
         tollgate("highest_total", Kind::RateRange, "The most that pass at all proxies in any ten seconds that end in a `quota` step, a second."),
@@ -193,7 +193,7 @@ pub(super) static EXPECTED_DESCRIPTOR: Mapping = Mapping {
 };
 
 const VERDICT: Field = tollgate("verdict", one_of(|| VERDICTS.to_vec()), "Whether it passes.");
-const REMAINING: Field = tollgate("remaining", Kind::Integer(ANY_NUMBER), "The hits that are left.");
+const REMAINING: Field = tollgate("remaining", Kind::Integer(LARGE_NUMBER), "The hits that are left.");
 const RULE: Field = tollgate("rule", Kind::Text, "The rule that decided, as `tollgate explain` and `/limits` name it; `none` if no limit applied.");
 const RESET_AFTER: Field = tollgate("reset_after", Kind::Wait, "The time until the limit resets, or until a retry can pass if it refused; in whole seconds, rounded up.");
 

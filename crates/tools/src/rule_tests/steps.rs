@@ -90,7 +90,7 @@ impl Loader<'_> {
     /// Reads a step that sends requests.
     fn ask(&mut self, at: &Fields<'_>, name: &'static str) -> Option<RequestStep> {
         let times = self.integer_in(at, "times", 1..=TIMES_MAX).unwrap_or(1);
-        let hits = self.reader.integer(at, "hits");
+        let hits = self.reader.large_integer(at, "hits");
         let every_us = self.parsed(at, "every", duration).unwrap_or(0);
         let expected = self.expected(at);
         let request = if name == "request" {
@@ -106,7 +106,7 @@ impl Loader<'_> {
         let mut request = request?;
         let call = self.call(at, name);
         for descriptor in &mut request.descriptors {
-            descriptor.hits_addend = descriptor.hits_addend.or(hits.map(u64::from));
+            descriptor.hits_addend = descriptor.hits_addend.or(hits);
             descriptor.is_negative_hits |= name == "refund";
         }
         let count = request.descriptors.len();
@@ -199,7 +199,7 @@ impl Loader<'_> {
 
     fn descriptor(&mut self, item: Item<'_>) -> Option<RateLimitDescriptor> {
         let at = &self.reader.fields(item.node, item.path, &DESCRIPTOR)?;
-        let hits = self.reader.integer(at, "hits");
+        let hits = self.reader.large_integer(at, "hits");
         let example = "- {key: KEY, value: VALUE}";
         let mut entries = self.list(at, "entries", example, usize::MAX, Self::entry);
         if let Some(node) = at.given("holder") {
@@ -209,7 +209,7 @@ impl Loader<'_> {
         Some(RateLimitDescriptor {
             entries,
             limit: self.carried_limit(at),
-            hits_addend: hits.map(u64::from),
+            hits_addend: hits,
             is_negative_hits: false,
         })
     }

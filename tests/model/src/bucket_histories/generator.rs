@@ -90,8 +90,8 @@ fn sizes() -> impl Strategy<Value = Size> {
     )
         .prop_map(
             |(requests, burst, segments, slot_seconds, count_refused)| Size {
-                requests,
-                burst,
+                requests: widened(requests, slot_seconds),
+                burst: burst.map(|burst| widened(burst, slot_seconds)),
                 segments: NonZeroU16::new(segments).unwrap_or(NonZeroU16::MIN),
                 slot_seconds: NonZeroU32::new(slot_seconds).unwrap_or(NonZeroU32::MIN),
                 // Another number decides, so that the seeds keep their meaning.
@@ -101,6 +101,22 @@ fn sizes() -> impl Strategy<Value = Size> {
                 },
             },
         )
+}
+
+/// A large number in 32, 39, 46 or 53 bits: the other number decides, so that the seeds keep their
+/// meaning.
+fn widened(number: u32, other: u32) -> u64 {
+    let number = u64::from(number);
+    if number <= 5_000 {
+        return number;
+    }
+    let bits = other % 4 * 7;
+    let below = if number % 2 == 0 {
+        u64::from(other.wrapping_mul(0x9e37_79b1)) % (1 << bits)
+    } else {
+        (1 << bits) - 1
+    };
+    number << bits | below
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -122,7 +138,7 @@ fn steps() -> impl Strategy<Value = Step> {
         5 => Just(Wish::Take(1)),
         2 => Just(Wish::Take(0)),
         4 => (2..=10_u64).prop_map(Wish::Take),
-        1 => any::<u32>().prop_map(|hits| Wish::Take(hits.into())),
+        1 => any::<u32>().prop_map(|hits| Wish::Take(widened(hits, hits))),
         // Numbers that become small ones in code that keeps only 32 bits.
         1 => (0..=2_u64).prop_map(|more| Wish::Take((1 << 32) + more)),
         3 => (-1..=1_i64).prop_map(Wish::TakeAll),

@@ -38,9 +38,9 @@ pub struct History {
 /// The part of a limit that a reload can change without changing the bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    pub requests: u32,
+    pub requests: u64,
     /// This and what follows only for algorithms that have it.
-    pub burst: Option<u32>,
+    pub burst: Option<u64>,
     pub segments: NonZeroU16,
     pub slot_seconds: NonZeroU32,
     pub count_refused: Option<CountRefused>,
@@ -99,6 +99,8 @@ pub struct Terms {
     pub window_us: i128,
     pub segments: i128,
     pub count_refused: Option<CountRefused>,
+    /// The most that debt and charges bring a bucket to.
+    pub used_max: i128,
     /// Where windows begin, if not every `window_us`.
     pub edges: Option<&'static [i128]>,
 }
@@ -171,6 +173,11 @@ impl History {
             count_refused: size
                 .count_refused
                 .filter(|_| has(AlgorithmOption::CountRefused)),
+            used_max: if algorithm.has_marks() {
+                (1 << 40) - 1
+            } else {
+                (1 << 53) - 1
+            },
             edges: calendar.map(|place| CALENDARS[place].edges()),
         }
     }

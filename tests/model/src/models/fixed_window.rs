@@ -75,7 +75,7 @@ impl Counter for FixedWindow {
                 true
             }
             Hits::Charge(hits) => {
-                add(now, charged(before, hits.into()));
+                add(now, charged(terms, before, hits.into()));
                 true
             }
             Hits::Reservation(_) => unreachable!("`Bucket` decides steps"),

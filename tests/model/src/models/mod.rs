@@ -24,7 +24,6 @@ mod token_bucket_interval;
 
 use std::any::Any;
 
-use tollgate_limiter::algorithm::CHARGED_MAX;
 use tollgate_limiter::{CountRefused, Hits, Operation, Outcome, ReservationOutcome, Timestamp};
 
 use self::bucket::{Bucket, GivesBack};
@@ -93,15 +92,15 @@ fn owed(terms: &Terms, used: i128, hits: i128) -> i128 {
     match terms.count_refused {
         None | Some(CountRefused::None) => 0,
         Some(CountRefused::Blocking | CountRefused::All) => {
-            hits.min((2 * terms.burst - used).max(0))
+            hits.min(((2 * terms.burst).min(terms.used_max) - used).max(0))
         }
-        Some(CountRefused::InFull) => charged(used, hits),
+        Some(CountRefused::InFull) => charged(terms, used, hits),
     }
 }
 
-/// How many of the charged `hits` are added to `used`: all, up to a total that no limit reaches.
-fn charged(used: i128, hits: i128) -> i128 {
-    hits.min((i128::from(CHARGED_MAX) - used).max(0))
+/// How many of the charged `hits` are added to `used`: all, up to a total.
+fn charged(terms: &Terms, used: i128, hits: i128) -> i128 {
+    hits.min((terms.used_max - used).max(0))
 }
 
 /// An operation on a counter whose hits stop counting by themselves, all of them when `gone`.
@@ -127,7 +126,7 @@ impl Operated {
             reservation: ReservationOutcome::None,
             bucket_time: instant(self.now),
             allowed: self.allowed,
-            used_before: told(rounded_up(self.before, parts)),
+            used_before: told(rounded_up(self.before, parts).min(terms.used_max)),
             remaining: told((most - after).max(0).div_euclid(parts)),
             reset_us: match after {
                 0 => 0,

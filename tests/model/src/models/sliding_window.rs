@@ -97,7 +97,7 @@ impl Counter for SlidingWindow {
             }
             Hits::Charge(hits) => {
                 let present = self.count(terms, now.div_euclid(terms.window_us));
-                let counted = charged(present, hits.into());
+                let counted = charged(terms, present, hits.into());
                 if counted > 0 {
                     self.counted.push((now, counted));
                 }

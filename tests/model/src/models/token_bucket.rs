@@ -24,7 +24,9 @@ pub(super) struct TokenBucket {
 
 impl TokenBucket {
     fn missing_after(&self, terms: &Terms, us: i128) -> i128 {
-        (self.missing - terms.requests * us).max(0)
+        self.missing
+            .saturating_sub(terms.requests.saturating_mul(us))
+            .max(0)
     }
 }
 
@@ -70,8 +72,8 @@ impl Counter for TokenBucket {
                 true
             }
             Hits::Charge(hits) => {
-                let whole = before.div_euclid(terms.window_us);
-                self.missing += charged(whole, hits.into()) * terms.window_us;
+                let used = rounded_up(before, terms.window_us);
+                self.missing += charged(terms, used, hits.into()) * terms.window_us;
                 true
             }
             Hits::Reservation(_) => unreachable!("`Bucket` decides steps"),

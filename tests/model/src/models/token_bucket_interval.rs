@@ -56,7 +56,7 @@ impl Counter for TokenBucketInterval {
                 true
             }
             Hits::Charge(hits) => {
-                self.missing += charged(before, hits.into());
+                self.missing += charged(terms, before, hits.into());
                 true
             }
             Hits::Reservation(_) => unreachable!("`Bucket` decides steps"),

@@ -321,7 +321,7 @@ impl CallOutcomes<'_> {
             descriptor: one.descriptor,
             name,
             rule: rule.unwrap_or_default(),
-            requests_per_unit: check.limit.requests_per_unit(),
+            requests_per_unit: check.limit.requests(),
             window: check.limit.describe_window(),
             verdict: if refused { Code::OverLimit } else { Code::Ok },
             remaining: outcome.remaining,

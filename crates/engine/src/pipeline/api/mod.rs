@@ -186,7 +186,7 @@ pub struct ApiLimit {
     /// The rule's path, as in metrics.
     pub rule: Arc<str>,
     /// The number of the limit.
-    pub requests_per_unit: u32,
+    pub requests_per_unit: u64,
     /// The window in words.
     pub window: String,
     /// Whether this limit refused. One in shadow mode never does.

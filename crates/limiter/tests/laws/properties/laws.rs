@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::num::NonZeroU16;
 
 use proptest::test_runner::TestCaseError;
-use tollgate_limiter::algorithm::{CHARGED_MAX, REGISTER_MAX};
+use tollgate_limiter::algorithm::REGISTER_MAX;
 use tollgate_limiter::{CountRefused, Hits, Holder, Limit, Operation, Outcome, State, Timestamp};
 use tollgate_test_model::bucket_histories::{History, Question, Size, Walk};
 
@@ -245,10 +245,15 @@ impl Asked<'_> {
             return Ok(());
         }
         let Question {
-            limit, ask, now, ..
+            limit,
+            ask,
+            now,
+            terms,
         } = self.question;
         let used = self.said.used_before;
-        let debt_left = limit.burst().saturating_mul(2).saturating_sub(used);
+        let used_max = u64::try_from(terms.used_max).unwrap();
+        let most = limit.burst().saturating_mul(2).min(used_max);
+        let debt_left = most.saturating_sub(used);
         let left = match (self.candidate.algorithm.name(), limit.count_refused()) {
             ("fixed_window", None | Some(CountRefused::Blocking)) => ask.hits.requested(),
             (_, None | Some(CountRefused::None)) => 0,
@@ -256,7 +261,7 @@ impl Asked<'_> {
                 ask.hits.requested().min(debt_left)
             }
             (_, Some(CountRefused::InFull)) => {
-                ask.hits.requested().min(CHARGED_MAX.saturating_sub(used))
+                ask.hits.requested().min(used_max.saturating_sub(used))
             }
         };
         let expected = used.saturating_add(left).min(REGISTER_MAX);
@@ -355,7 +360,7 @@ impl Asked<'_> {
             return Ok(());
         }
         let used = self.used(&limit, now);
-        for requests in [0, 1, 7, 1_000_000, u32::MAX] {
+        for requests in [0, 1, 7, 1_000_000, u32::MAX.into(), Limit::REQUESTS_MAX] {
             let other = Size {
                 requests,
                 burst: Some(3),
@@ -366,7 +371,7 @@ impl Asked<'_> {
             // The slot time can change too, and then what is held changes.
             let other = if limit.unit().is_none() {
                 let seconds = limit.unit_multiplier();
-                Limit::in_flight(other.requests_per_unit(), seconds)
+                Limit::in_flight(other.requests(), seconds)
             } else {
                 other
             };

@@ -14,7 +14,7 @@ use tollgate_test_model::fixtures::{at, per};
 type Row = (Hits, bool, u64, u64, u64);
 
 /// Asks a fixed window of one minute, at 1234 seconds, one row after the other.
-fn fixed(limit: u32, rows: &[Row]) {
+fn fixed(limit: u64, rows: &[Row]) {
     let mut state = State::default();
     for (number, &(hits, allowed, used_before, remaining, kept)) in rows.iter().enumerate() {
         let outcome = state.apply(&FixedWindow, &per(limit, Unit::Minute), hits, at(1_234));
@@ -117,7 +117,7 @@ fn the_largest_hits_never_wrap() {
     // With the largest limit, 2^32 − 1: one too many by the smallest margin.
     let largest = u64::from(u32::MAX);
     fixed(
-        u32::MAX,
+        u32::MAX.into(),
         &[
             (Take(largest), true, 0, 0, largest),
             (Take(1), false, largest, 0, largest + 1),

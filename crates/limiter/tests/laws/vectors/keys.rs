@@ -139,7 +139,7 @@ fn another_number_of_requests_or_burst_is_the_same_bucket() {
     for limit in [
         per(0, Unit::Minute),
         per(10, Unit::Minute),
-        per(u32::MAX, Unit::Minute),
+        per(u32::MAX.into(), Unit::Minute),
         with_burst(10, Unit::Minute, 99),
         Limit::per(10, Unit::Second, NonZeroU32::new(60).unwrap()), // the same window
     ] {

@@ -16,7 +16,7 @@ struct Bucket(State);
 
 impl Bucket {
     fn ask(&mut self, id: usize, step: Step) -> Outcome {
-        let limit = per(u32::MAX, Unit::Day);
+        let limit = per(u32::MAX.into(), Unit::Day);
         let operation = Operation {
             hits: Hits::Reservation(step),
             holder: Some(Holder::from_hash(id as u64)),
@@ -129,7 +129,7 @@ fn an_id_has_a_bounded_number_of_records() {
 fn an_operation_ends_a_bounded_number_of_reservations() {
     let all = ENDED_AT_ONCE_MAX * 3 / 2;
     let mut state = State::default();
-    let (limit, algorithm) = (per(u32::MAX, Unit::Day), algorithm::FixedWindow);
+    let (limit, algorithm) = (per(u32::MAX.into(), Unit::Day), algorithm::FixedWindow);
     let reserve = Step::Reserve {
         hits: 2,
         expiry: Expiry {

@@ -5,7 +5,7 @@
 use std::num::NonZeroU32;
 
 use tollgate_limiter::algorithm::FixedWindow;
-use tollgate_limiter::{Hits, Limit, LimitError, State, Timestamp, Unit, Window};
+use tollgate_limiter::{Check, Hits, Limit, LimitError, State, Timestamp, Unit, Window};
 
 use tollgate_test_model::fixtures::{SECOND_US, at, per};
 
@@ -98,6 +98,11 @@ fn a_rate_is_in_lowest_terms_and_knows_by_how_much() {
     assert_eq!(rate(7, Unit::Second), (7, 1_000_000, 1));
     // 3 × 10^9 in 10^6 µs: both by 10^6.
     assert_eq!(rate(3_000_000_000, Unit::Second), (3_000, 1, 1_000_000));
+    // 2^53 − 1 is odd, and no multiple of 5.
+    assert_eq!(
+        rate((1 << 53) - 1, Unit::Second),
+        ((1 << 53) - 1, 1_000_000, 1)
+    );
     // Nothing in 10^6 µs is nothing in 1.
     assert_eq!(rate(0, Unit::Second), (0, 1, 1_000_000));
 }
@@ -111,4 +116,14 @@ fn a_limit_that_never_passes_cannot_be_built() {
     assert_eq!(with(10, None).unwrap().burst(), 10);
     assert_eq!(with(10, Some(25)).unwrap().burst(), 25);
     assert_eq!(with(0, None).unwrap().burst(), 0);
+    let most = Limit::REQUESTS_MAX;
+    assert_eq!(with(most, Some(most)).unwrap().requests(), most);
+    assert_eq!(with(most + 1, None), Err(LimitError::TooManyRequests));
+    assert_eq!(with(1, Some(most + 1)), Err(LimitError::TooManyRequests));
+}
+
+#[test]
+fn a_limit_is_no_larger_than_one_of_32_bits_was() {
+    assert!(size_of::<Limit>() <= 56, "{}", size_of::<Limit>());
+    assert!(size_of::<Check>() <= 160, "{}", size_of::<Check>());
 }

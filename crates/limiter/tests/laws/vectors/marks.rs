@@ -15,7 +15,7 @@ use tollgate_test_model::fixtures::{SECOND_US, at, per};
 const S: u64 = SECOND_US;
 
 /// A limit with a window that slides in so many steps.
-fn in_segments(requests: u32, unit: Unit, segments: u16) -> Limit {
+fn in_segments(requests: u64, unit: Unit, segments: u16) -> Limit {
     per(requests, unit).with_segments(NonZeroU16::new(segments).unwrap())
 }
 

@@ -140,7 +140,7 @@ fn a_rule_in_shadow_mode_replaces_and_is_replaced() {
 
 const K: &[(&str, &str)] = &[("k", "v")];
 
-fn override_of(requests: u32, unit: Unit) -> Override {
+fn override_of(requests: u64, unit: Unit) -> Override {
     Override::Limit(per(requests, unit))
 }
 
@@ -241,7 +241,7 @@ fn equal_descriptors_are_two_checks_of_one_bucket() {
     let mut buckets = Buckets::default();
     let request = request(&asked);
     let decision = buckets.decide(&tree.rules, &request, at(1_234));
-    let remaining: Vec<u32> = decision.statuses.iter().map(|one| one.remaining).collect();
+    let remaining: Vec<u64> = decision.statuses.iter().map(|one| one.remaining).collect();
     assert_eq!(remaining, [9, 8]); // the second sees the first's hit
 }
 

@@ -11,7 +11,7 @@ use tollgate_limiter::{
 use tollgate_test_model::fixtures::{TwoHashes, called, limited};
 
 /// Rules with that name for two keys, and so many requests.
-fn rules(name: &str, requests: u32) -> RuleSet {
+fn rules(name: &str, requests: u64) -> RuleSet {
     let mut rules = RuleSet::default();
     rules.add_domain("d");
     for key in ["a", "b"] {

@@ -33,7 +33,7 @@ const PASS: Status<'static> = Status {
 };
 
 const UNLIMITED: Status<'static> = Status {
-    remaining: u32::MAX,
+    remaining: 4_294_967_295,
     ..PASS
 };
 
@@ -42,7 +42,7 @@ const NOW: u64 = 1_234;
 /// 1260 − 1234, in microseconds.
 const TO_EDGE_US: u64 = 26_000_000;
 
-fn status(code: Code, name: &str, limit: Limit, remaining: u32, until_us: u64) -> Status<'_> {
+fn status(code: Code, name: &str, limit: Limit, remaining: u64, until_us: u64) -> Status<'_> {
     Status {
         quota: false,
         code,
@@ -238,12 +238,12 @@ fn a_refund_is_ok_even_where_the_limit_is_still_exceeded() {
 
 #[test]
 fn the_largest_limit_fits_its_status() {
-    let tree = Tree::new().with(&[("k", "")], limited(u32::MAX, Unit::Minute));
+    let tree = Tree::new().with(&[("k", "")], limited(u32::MAX.into(), Unit::Minute));
     let mut buckets = Buckets::default();
     let mut remaining =
         |hits| statuses(&tree, &mut buckets, &[take(&[("k", "v")], hits)])[0].remaining;
-    assert_eq!(remaining(0), u32::MAX);
-    assert_eq!(remaining(1), u32::MAX - 1);
+    assert_eq!(remaining(0), u32::MAX.into());
+    assert_eq!(remaining(1), u64::from(u32::MAX) - 1);
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn tally(limit: Limit, ratio: f32, before: u64, hits: Hits, allowed: bool, shado
 }
 
 /// Of a limit: before, hits, and then near_limit and within_limit.
-type Passed = (u32, f32, u64, u64, u64);
+type Passed = (u64, f32, u64, u64, u64);
 
 const PASSED: &[Passed] = &[
     // near = 10 × 0.8 = 8.
@@ -69,11 +69,11 @@ const PASSED: &[Passed] = &[
     (10, 0.7, 7, 1, 1),
     // 2^32 − 1 becomes 2^32 in 32 bits, and 0.8f32 is 13421773 / 2^24: near = 13421773 × 2^8 =
     // 3435973888.
-    (u32::MAX, 0.8, 3_435_973_886, 2, 0), // after …888
-    (u32::MAX, 0.8, 3_435_973_887, 2, 1), // after …889: one beyond
-    (u32::MAX, 0.8, 3_435_973_888, 5, 5),
+    (4_294_967_295, 0.8, 3_435_973_886, 2, 0), // after …888
+    (4_294_967_295, 0.8, 3_435_973_887, 2, 1), // after …889: one beyond
+    (4_294_967_295, 0.8, 3_435_973_888, 5, 5),
     // With a ratio of 1 near is 2^32, which no count that passed exceeds,
-    (u32::MAX, 1.0, 4_294_967_294, 1, 0),
+    (4_294_967_295, 1.0, 4_294_967_294, 1, 0),
     // and 2^24 + 1 becomes 2^24: its last hit is near.
     (16_777_217, 1.0, 16_777_216, 1, 1),
     (16_777_217, 1.0, 16_777_215, 1, 0),
@@ -108,7 +108,7 @@ fn hits_that_passed() {
 }
 
 /// Of a limit: before, hits, and then over_limit and near_limit.
-type Refused = (u32, f32, u64, u64, u64, u64);
+type Refused = (u64, f32, u64, u64, u64, u64);
 
 const REFUSED: &[Refused] = &[
     // near = 10 × 0.8 = 8.
@@ -124,11 +124,11 @@ const REFUSED: &[Refused] = &[
     (0, 0.8, 7, 3, 3, 0),
     // The largest limit: near = 3435973888 (see above); after 2^32: 1 over; 4294967295 − 4294967294
     // near.
-    (u32::MAX, 0.8, 4_294_967_294, 2, 1, 1),
+    (4_294_967_295, 0.8, 4_294_967_294, 2, 1, 1),
     // after 2^32 + 9: 10 over; 4294967295 − 3435973888 near.
-    (u32::MAX, 0.8, 10, 4_294_967_295, 10, 858_993_407),
+    (4_294_967_295, 0.8, 10, 4_294_967_295, 10, 858_993_407),
     // With a ratio of 1, 2^32 − 1 less 2^32 is nothing.
-    (u32::MAX, 1.0, 4_294_967_294, 2, 1, 0),
+    (4_294_967_295, 1.0, 4_294_967_294, 2, 1, 0),
     // 2^64 − 1 hits: after is at most 2^64 − 1 too.
     (10, 0.8, 0, u64::MAX, u64::MAX - 10, 2),
     (10, 0.8, 9, u64::MAX, u64::MAX - 10, 1),

@@ -74,14 +74,15 @@ impl<'l> Cell<'l> {
     }
 
     /// A number in plain digits.
-    pub(super) fn digits(self) -> Option<u32> {
+    pub(super) fn digits(self) -> Option<u64> {
         let Self::Plain(text) = self else {
             return None;
         };
         let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
         // A leading zero is octal in YAML, whose grammar a line has.
         let is_simple = is_decimal && (text == "0" || !text.starts_with('0'));
-        is_simple.then(|| text.parse().ok()).flatten()
+        let number = is_simple.then(|| text.parse().ok()).flatten();
+        number.filter(|number| *number <= Limit::REQUESTS_MAX)
     }
 }
 
@@ -240,7 +241,7 @@ impl TableReader {
         if requests > algorithm.requests_max() {
             return None;
         }
-        Some((form, Some(limit.with_line_numbers(requests, burst))))
+        Some((form, Some(limit.with_requests(requests, burst))))
     }
 
     /// Reads a limit by the grammar of rules files, and notes its form.

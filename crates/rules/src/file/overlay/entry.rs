@@ -228,8 +228,8 @@ fn levels<'n>(reader: &mut Reader<'_>, fields: &Fields<'n>) -> Option<Vec<LevelP
 
 /// Checks the values that depend on no rule.
 fn check_limit_fields(reader: &mut Reader<'_>, fields: &Fields<'_>) {
-    reader.integer(fields, "requests_per_unit");
-    reader.integer(fields, "burst");
+    reader.large_integer(fields, "requests_per_unit");
+    reader.large_integer(fields, "burst");
     segments(reader, fields);
     count_refused(reader, fields);
     charged(reader, fields);

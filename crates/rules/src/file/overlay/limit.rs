@@ -157,10 +157,10 @@ fn overlaid_limit(
 
 /// The fields by which a rules file sets this limit. A calendar is left out.
 fn fields_of(limit: &Limit, algorithm: &dyn Algorithm, rule: &Rule) -> LimitFields {
-    let (requests, burst, unit) = (limit.requests_per_unit(), limit.burst(), limit.unit());
+    let (requests, burst, unit) = (limit.requests(), limit.burst(), limit.unit());
     let in_flight = unit.is_none();
     let has_burst = algorithm.options().contains(&AlgorithmOption::Burst)
-        && burst != u64::from(algorithm.default_burst(requests));
+        && burst != algorithm.default_burst(requests);
     let number = |is_set: bool, number: u64| is_set.then(|| Node::plain(&number));
     let text = |text: Option<&str>| text.map(Node::quoted);
     let multiplier = limit.unit_multiplier().get().into();
@@ -169,7 +169,7 @@ fn fields_of(limit: &Limit, algorithm: &dyn Algorithm, rule: &Rule) -> LimitFiel
     let (refused, of_refused) = limit.count_refused().map(CountRefused::field).unzip();
     let fields = [
         ("algorithm", text(Some(algorithm.name()))),
-        ("requests_per_unit", number(true, requests.into())),
+        ("requests_per_unit", number(true, requests)),
         ("unit", text(unit.map(Unit::name))),
         ("unit_multiplier", number(!in_flight, multiplier)),
         (

@@ -63,7 +63,7 @@ fn raise_of_limit(
     (old, old_algorithm): (&Limit, &'static dyn Algorithm),
     (new, algorithm): (&Limit, &'static dyn Algorithm),
 ) -> Option<Raise> {
-    let (requests, old_requests) = (new.requests_per_unit(), old.requests_per_unit());
+    let (requests, old_requests) = (new.requests(), old.requests());
     if requests > old_requests {
         let message =
             format!("requests_per_unit {requests} is more than the limit's {old_requests}");

@@ -14,7 +14,7 @@ use crate::file::corrections::{did_you_mean, without};
 use crate::file::grammar_limit;
 use crate::file::{Code, Diagnostic, Fields, Reader};
 use crate::yaml::Node;
-use tollgate_limiter::algorithm::{self, SEGMENTS_MAX};
+use tollgate_limiter::algorithm::{self, MARKS_REQUESTS_MAX, SEGMENTS_MAX};
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, AlgorithmOption, Allowance, Calendar, CountRefused, Limit, LimitError,
     Unit, Weekday,
@@ -69,7 +69,7 @@ fn unlimited(reader: &mut Reader<'_>, fields: &Fields<'_>, unit: &str) -> Option
         reader.report(error.help("remove `unit`, or remove `unlimited`"));
         return None;
     }
-    reader.integer(fields, "requests_per_unit");
+    reader.large_integer(fields, "requests_per_unit");
     // A resource of an xDS server, which has no lines, always has both.
     if fields.span.at.line > 0 {
         for name in ["unit", "requests_per_unit"] {
@@ -179,7 +179,7 @@ fn concurrency_limit(
             ));
         }
     }
-    let requests = reader.integer(fields, "requests_per_unit");
+    let requests = reader.large_integer(fields, "requests_per_unit");
     let requests = requests.unwrap_or_default();
     warn_missing_requests(reader, fields);
     check_requests(reader, fields, algorithm, requests);
@@ -214,10 +214,10 @@ fn window_limit(
     unit: Option<Unit>,
     algorithm: Option<&'static dyn Algorithm>,
 ) -> Option<Allowance> {
-    let requests = reader.integer(fields, "requests_per_unit");
+    let requests = reader.large_integer(fields, "requests_per_unit");
     let requests = requests.unwrap_or_default();
     let multiplier = reader.integer(fields, "unit_multiplier");
-    let burst = reader.integer(fields, "burst");
+    let burst = reader.large_integer(fields, "burst");
     let segments = segments(reader, fields);
     let count_refused = count_refused(reader, fields);
     let count_refused = charged(reader, fields).or(count_refused);
@@ -273,12 +273,13 @@ fn invalid_limit(reader: &mut Reader<'_>, fields: &Fields<'_>, error: LimitError
         LimitError::BurstWithoutRate => {
             ("burst", "remove `burst`: a limit of 0 refuses everything")
         }
+        LimitError::TooManyRequests => ("requests_per_unit", "use a smaller number"),
         LimitError::WindowTooLong => ("unit_multiplier", "use a shorter window"),
     };
     let wrong = Diagnostic::error(Code::OutOfRange, fields.at(name), error.to_string());
     let wrong = wrong.help(help);
     reader.report(match error {
-        LimitError::WindowTooLong => wrong,
+        LimitError::TooManyRequests | LimitError::WindowTooLong => wrong,
         _ => without(reader.text, fields.field_span(name), wrong),
     });
 }
@@ -306,12 +307,17 @@ fn check_requests(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
     algorithm: &dyn Algorithm,
-    requests: u32,
+    requests: u64,
 ) {
     let most = algorithm.requests_max();
     if requests > most {
         let name = algorithm.name();
-        let message = format!("algorithm {name} stores every hit, at most {most}");
+        let holds = if most == MARKS_REQUESTS_MAX {
+            "stores every hit"
+        } else {
+            "counts in 40 bits"
+        };
+        let message = format!("algorithm {name} {holds}, at most {most}");
         let help =
             format!("use at most {most}, or an algorithm that counts, such as sliding_window");
         let at = fields.at("requests_per_unit");

@@ -150,10 +150,11 @@ fn amount(
     if let Some(percent) = percent {
         return learnt(reader, fields, limit, percent).map(ReserveAmount::Learnt);
     }
-    let hits = node.integer().and_then(|hits| u32::try_from(hits).ok());
+    let hits = node.integer().and_then(|hits| u64::try_from(hits).ok());
+    let hits = hits.filter(|hits| *hits <= Limit::REQUESTS_MAX);
     if let Some(hits) = hits.filter(|hits| *hits > 0) {
         fits(reader, "amount", hits, limit, fields.at("amount"));
-        return Some(ReserveAmount::Hits(u64::from(hits)));
+        return Some(ReserveAmount::Hits(hits));
     }
     // A number with a fraction was reported.
     if node.float().is_none() {
@@ -165,7 +166,7 @@ fn amount(
         let error = Diagnostic::error(code, fields.at("amount"), message);
         let help = format!(
             "write the hits to reserve, from 1 to {}, or a percentile such as `p95`",
-            u32::MAX
+            Limit::REQUESTS_MAX
         );
         reader.report(error.label(found(node)).help(help));
     }
@@ -195,7 +196,7 @@ fn learnt(
 ) -> Option<Estimate> {
     let errors_before = reader.error_count();
     let [floor, ceiling] = ["floor", "ceiling"].map(|name| {
-        let number = reader.integer(fields, name)?;
+        let number = reader.large_integer(fields, name)?;
         if number == 0 {
             let message = format!("{name} must be at least 1");
             let at = fields.at(name);
@@ -217,16 +218,16 @@ fn learnt(
     let most = limit.map_or(u64::MAX, Limit::burst).max(1);
     (reader.error_count() == errors_before).then(|| Estimate {
         percent,
-        floor: floor.map_or(1, u64::from),
-        ceiling: ceiling.map_or(most, u64::from),
+        floor: floor.unwrap_or(1),
+        ceiling: ceiling.unwrap_or(most),
         scope: scope.unwrap_or_default(),
     })
 }
 
 /// Reports an amount that never passes. A limit of 0 refuses everything, and is meant so.
-fn fits(reader: &mut Reader<'_>, name: &str, hits: u32, limit: Option<&Limit>, at: FieldPlace) {
+fn fits(reader: &mut Reader<'_>, name: &str, hits: u64, limit: Option<&Limit>, at: FieldPlace) {
     let most = limit.map_or(0, Limit::burst);
-    if most > 0 && u64::from(hits) > most {
+    if most > 0 && hits > most {
         let message = format!(
             "{name} {hits} is more than the limit can ever hold, {most}: it would never pass"
         );

@@ -52,7 +52,7 @@ local function fixed_window(kind, hits, taken_at, now, seen, count, beyond, _, w
     end
   elseif kind == CHARGE then
     after = charged(before, hits)
-    if full then full = full + after - before end
+    if full then full = full + (after - before) end
   elseif kind == REFUND or taken_at >= start then
     after = before - hits
     if after < 0 then after = 0 end

@@ -1,6 +1,14 @@
 -- sliding_log.rs for Redis: what the log and the segments share. The first register is the number
 -- of hits that the marks hold.
 
+-- How many of these hits the marks can hold besides those that they do.
+local function marked(used, hits)
+  local spare = MARKED_MAX - used
+  if hits > spare then hits = spare end
+  if hits < 0 then hits = 0 end
+  return hits
+end
+
 -- Decides by marks that count for a window from their time. `marked_at` is the time of what is
 -- taken or given back.
 local function slide(kind, hits, marked_at, now, used, marks, window, requests, burst, refused)
@@ -16,7 +24,7 @@ local function slide(kind, hits, marked_at, now, used, marks, window, requests, 
     local counted = hits
     if used + hits > requests then
       allowed = false
-      counted = debt(refused, burst, used, hits)
+      counted = marked(used, debt(refused, burst, used, hits))
     end
     if counted > 0 then
       -- Deep in debt the newest mark takes them in, so that marks stay bounded.
@@ -26,7 +34,7 @@ local function slide(kind, hits, marked_at, now, used, marks, window, requests, 
       changed = true
     end
   elseif kind == CHARGE then
-    local counted = charged(used, hits) - used
+    local counted = marked(used, hits)
     if counted > 0 then
       marks = add_mark(marks, MARK, marked_at, counted, '')
       used = used + counted

@@ -81,6 +81,7 @@ local function sliding_window(kind, hits, taken_at, now, seen, present, previous
       retry = to_edge + weight_fits_at(present, spare, window)
     end
   end
+  if used > MAX then used = MAX end
   local changed = present ~= was_present or previous ~= was_previous
   return present, previous, changed, allowed, used, remaining, reset, retry
 end

@@ -61,7 +61,7 @@ local function token_bucket(kind, hits, taken_at, now, seen, whole, part, _, win
       after = whole + debt(refused, burst, used, hits)
     end
   elseif kind == CHARGE then
-    after = charged(whole, hits)
+    after = whole + (charged(used, hits) - used)
   else
     local weighs, weighs_parts = hits, 0
     if kind == GIVE_BACK then

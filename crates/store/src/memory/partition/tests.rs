@@ -20,7 +20,7 @@ const BEGIN: Timestamp = Timestamp::from_seconds(600);
 /// Memory for exactly three buckets.
 const THREE: usize = 300;
 
-fn per_minute(requests: u32) -> Limit {
+fn per_minute(requests: u64) -> Limit {
     Limit::per(requests, Unit::Minute, NonZeroU32::MIN)
 }
 
@@ -31,7 +31,7 @@ fn key(number: u64) -> Key {
     Key(key ^ (key >> 64))
 }
 
-fn check(number: u64, requests: u32) -> Check {
+fn check(number: u64, requests: u64) -> Check {
     Check {
         key: key(number),
         limit: per_minute(requests),
@@ -418,7 +418,7 @@ fn slots_are_stored_and_removed_with_their_bucket() {
 struct Ask1 {
     number: u64,
     algorithm: usize,
-    requests: u32,
+    requests: u64,
     hits: u64,
     passes_us: u64,
 }
@@ -427,7 +427,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask1>> {
     let one = (
         prop_oneof![3 => 0..40_u64, 5 => 0..100_000_u64],
         prop_oneof![4 => 0..2_usize, 1 => 0..ALGORITHMS.len()],
-        prop_oneof![Just(1_u32), Just(2), Just(5)],
+        prop_oneof![Just(1_u64), Just(2), Just(5)],
         prop_oneof![6 => Just(1_u64), 1 => 0..4_u64],
         prop_oneof![8 => 0..1_000_u64, 1 => 0..20_000_000_u64],
     );
@@ -465,12 +465,12 @@ proptest! {
             // The algorithm is a part of the bucket's key.
             let number = one.number * 16 + one.algorithm as u64;
             // The limit is as well: reloads are not tested here.
-            let requests = one.requests.max(1 + (number % 3) as u32);
+            let requests = one.requests.max(1 + (number % 3));
             let algorithm: &dyn Algorithm = ALGORITHMS[one.algorithm];
             let check = Check {
                 algorithm: ALGORITHMS[one.algorithm],
                 // A check that never passes is stored only if there is memory.
-                operation: Hits::Take(one.hits.min(requests.into())).into(),
+                operation: Hits::Take(one.hits.min(requests)).into(),
                 ..check(number, requests)
             };
             let fresh = || Kept { state: State::default(), exhausted_until: None };

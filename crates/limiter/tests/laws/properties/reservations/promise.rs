@@ -13,7 +13,7 @@
 //!
 //! What it deliberately does not do: check refusals.
 
-use tollgate_limiter::algorithm::CHARGED_MAX;
+use tollgate_limiter::algorithm::REGISTER_MAX;
 use tollgate_limiter::{
     Algorithm, Expiry, Hits, Holder, OnExpiry, Operation, Outcome, ReservationOutcome, Step,
 };
@@ -89,9 +89,9 @@ pub(super) fn hold(
     Ok(())
 }
 
-/// Whether later requests pay all of it: charges have a bound.
-fn is_owed(excess: i128) -> bool {
-    excess <= CHARGED_MAX.into()
+/// Whether later requests pay all of it: a bucket holds no more than a register.
+fn is_owed(terms: &Terms, excess: i128) -> bool {
+    terms.requests.max(terms.burst) + excess <= REGISTER_MAX.into()
 }
 
 // === impl Books ===
@@ -214,7 +214,7 @@ impl Books {
 
     fn fixed_window(&self, terms: &Terms, now: i128, passed: bool) -> bool {
         let (within, excess) = self.window(terms, terms.number_of(now));
-        let pays = passed && is_owed(excess);
+        let pays = passed && is_owed(terms, excess);
         within <= terms.requests && (!pays || within + excess <= terms.requests)
     }
 
@@ -226,7 +226,7 @@ impl Books {
         let fits = |previous: i128, present: i128| {
             previous * left_us + present * terms.window_us <= terms.requests * terms.window_us
         };
-        let pays = passed && is_owed(previous_excess) && is_owed(present_excess);
+        let pays = passed && is_owed(terms, previous_excess) && is_owed(terms, present_excess);
         fits(previous, present)
             && (!pays || fits(previous + previous_excess, present + present_excess))
     }
@@ -253,7 +253,7 @@ impl Books {
             }
             let most = terms.burst * parts + refill(terms, entry.time);
             let fits = |hits: i128| hits * parts <= most;
-            fits(within) && (!passed || !is_owed(excess) || fits(within + excess))
+            fits(within) && (!passed || !is_owed(terms, excess) || fits(within + excess))
         })
     }
 }

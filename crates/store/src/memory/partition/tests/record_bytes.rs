@@ -32,7 +32,7 @@ fn reservation(kind: Kind, bucket: u64, number: u64) -> (Check, Timestamp) {
         _ => BEGIN,
     };
     let id = id(number << 32 | bucket);
-    (reserve(bucket, u32::MAX, id, 1, on_expiry), at)
+    (reserve(bucket, u32::MAX.into(), id, 1, on_expiry), at)
 }
 
 fn fill(partition: &mut Partition, buckets: u64, records: u64, kind: Kind) {
@@ -46,7 +46,7 @@ fn fill(partition: &mut Partition, buckets: u64, records: u64, kind: Kind) {
             if !later && (kind == Kind::Settled || kind == Kind::Mixed && number.is_multiple_of(3))
             {
                 let id = id(number << 32 | bucket);
-                let settle = commit(bucket, u32::MAX, id, 1, Otherwise::Unknown);
+                let settle = commit(bucket, u32::MAX.into(), id, 1, Otherwise::Unknown);
                 ask(partition, &settle, at);
             }
         }
@@ -55,7 +55,13 @@ fn fill(partition: &mut Partition, buckets: u64, records: u64, kind: Kind) {
         let looks = records.div_ceil(ENDED_AT_ONCE_MAX as u64);
         for bucket in (0..buckets).flat_map(|bucket| (0..looks).map(move |_| bucket)) {
             // An unknown id: nothing changes but what is due.
-            let look = commit(bucket, u32::MAX, id(u64::MAX / 2), 1, Otherwise::Unknown);
+            let look = commit(
+                bucket,
+                u32::MAX.into(),
+                id(u64::MAX / 2),
+                1,
+                Otherwise::Unknown,
+            );
             ask(partition, &look, BEGIN.plus_us(60_000_000));
         }
     }
@@ -107,7 +113,7 @@ fn counted_bytes_of_reservations_are_at_least_those_of_the_heap() {
 fn a_bucket_with_as_many_open_reservations_as_it_can_have_refuses_one_more_and_counts_it() {
     let most = LEDGER_RECORDS_MAX as u64;
     let mut partition = partition(usize::MAX / 2);
-    let asked = |number| reserve(1, u32::MAX, id(number), 1, OnExpiry::Charge);
+    let asked = |number| reserve(1, u32::MAX.into(), id(number), 1, OnExpiry::Charge);
     for number in 0..most {
         let outcome = ask(&mut partition, &asked(number), BEGIN);
         assert_eq!(outcome.reservation, ReservationOutcome::Reserved);
@@ -124,11 +130,11 @@ fn a_bucket_with_as_many_open_reservations_as_it_can_have_refuses_one_more_and_c
     );
     assert_eq!(partition.records(), [LEDGER_RECORDS_MAX; 2]);
     // Another bucket is not full. A settled record goes for a new one.
-    let other = reserve(2, u32::MAX, id(0), 1, OnExpiry::Charge);
+    let other = reserve(2, u32::MAX.into(), id(0), 1, OnExpiry::Charge);
     let outcome = ask(&mut partition, &other, BEGIN);
     assert_eq!(outcome.reservation, ReservationOutcome::Reserved);
     for number in 0..1_000 {
-        let settle = commit(1, u32::MAX, id(number), 2, Otherwise::Unknown);
+        let settle = commit(1, u32::MAX.into(), id(number), 2, Otherwise::Unknown);
         let outcome = ask(&mut partition, &settle, BEGIN);
         assert_eq!(outcome.reservation, ReservationOutcome::Settled);
         let outcome = ask(&mut partition, &asked(most + number), BEGIN);
@@ -136,11 +142,11 @@ fn a_bucket_with_as_many_open_reservations_as_it_can_have_refuses_one_more_and_c
     }
     assert_eq!(partition.take_record_counts().dropped, 1_000);
     for number in 1_000..most + 1_000 {
-        let settle = commit(1, u32::MAX, id(number), 1, Otherwise::Unknown);
+        let settle = commit(1, u32::MAX.into(), id(number), 1, Otherwise::Unknown);
         let outcome = ask(&mut partition, &settle, BEGIN);
         assert_eq!(outcome.reservation, ReservationOutcome::Settled, "{number}");
     }
-    let used = u64::from(u32::MAX) - left(&mut partition, 1, u32::MAX, BEGIN);
+    let used = u64::from(u32::MAX) - left(&mut partition, 1, u32::MAX.into(), BEGIN);
     assert_eq!(used, most + 1_000 + 1_000);
 }
 

@@ -6,7 +6,7 @@ use tollgate_limiter::{Expiry, OnExpiry, Otherwise, Settled, Step};
 
 const MINUTE_MS: u32 = 60_000;
 
-fn step(number: u64, requests: u32, id: u64, step: Step) -> Check {
+fn step(number: u64, requests: u64, id: u64, step: Step) -> Check {
     Check {
         operation: Operation {
             hits: Hits::Reservation(step),
@@ -18,7 +18,7 @@ fn step(number: u64, requests: u32, id: u64, step: Step) -> Check {
 
 pub(super) fn reserve(
     number: u64,
-    requests: u32,
+    requests: u64,
     id: u64,
     hits: u64,
     on_expiry: OnExpiry,
@@ -37,7 +37,7 @@ pub(super) fn reserve(
 
 pub(super) fn commit(
     number: u64,
-    requests: u32,
+    requests: u64,
     id: u64,
     hits: u64,
     otherwise: Otherwise,
@@ -45,7 +45,7 @@ pub(super) fn commit(
     step(number, requests, id, Step::Commit { hits, otherwise })
 }
 
-pub(super) fn left(partition: &mut Partition, number: u64, requests: u32, now: Timestamp) -> u64 {
+pub(super) fn left(partition: &mut Partition, number: u64, requests: u64, now: Timestamp) -> u64 {
     let look = Check {
         operation: Hits::PEEK.into(),
         ..check(number, requests)
@@ -58,7 +58,7 @@ pub(super) fn left(partition: &mut Partition, number: u64, requests: u32, now: T
 fn fill(partition: &mut Partition, ids: u64) -> u64 {
     let mut open = 0;
     for id in 0..ids {
-        let mut asked = reserve(id / 100, u32::MAX, id, 1, OnExpiry::Charge);
+        let mut asked = reserve(id / 100, u32::MAX.into(), id, 1, OnExpiry::Charge);
         match partition.apply(&mut asked, BEGIN) {
             Ok(outcome) => {
                 assert_eq!(outcome.reservation, ReservationOutcome::Reserved);
@@ -93,7 +93,7 @@ fn open_reservations_are_kept_at_the_memory_bound() {
         partition.sweep(BEGIN.plus_us(59_000_000), 100_000);
         let mut settled = 0;
         for id in 0..ids {
-            let asked = commit(id / 100, u32::MAX, id, 3, Otherwise::Unknown);
+            let asked = commit(id / 100, u32::MAX.into(), id, 3, Otherwise::Unknown);
             let outcome = ask(&mut partition, &asked, BEGIN.plus_us(1));
             settled += u64::from(outcome.reservation == ReservationOutcome::Settled);
         }
@@ -110,7 +110,7 @@ fn settled_records_give_way_to_other_buckets_and_are_counted() {
     for id in 0..open {
         ask(
             &mut partition,
-            &commit(id / 100, u32::MAX, id, 1, Otherwise::Unknown),
+            &commit(id / 100, u32::MAX.into(), id, 1, Otherwise::Unknown),
             BEGIN,
         );
     }
@@ -147,7 +147,7 @@ fn a_million_reservations_within_a_small_bound_are_errors_and_lose_none() {
     );
     let mut settled = 0;
     for id in 0..1_000_000 {
-        let asked = step(id / 100, u32::MAX, id, Step::Release);
+        let asked = step(id / 100, u32::MAX.into(), id, Step::Release);
         let outcome = ask(&mut partition, &asked, BEGIN);
         settled += u64::from(outcome.reservation == ReservationOutcome::Settled);
     }
