@@ -14,6 +14,7 @@
 //! | `planted` | a few faults planted in the script; each must be found |
 //! | `numbers` | the script's arithmetic against 128 bits |
 //! | `calls` | many checks per call, expiry, unreadable values, a lost script |
+//! | `penalties` | callers that are refused often: the model, the memory store and the script |
 //! | `reference` | a counter that Envoy's reference service also adds to |
 //! | `reservations` | steps of reservations, in the memory store and in the script |
 //! | `resets` | resets and what is given back after them, in the memory store and in the script |
@@ -29,6 +30,7 @@ mod agreement;
 mod calls;
 mod connection;
 mod numbers;
+mod penalties;
 mod planted;
 mod reference;
 mod reservations;

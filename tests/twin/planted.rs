@@ -10,7 +10,7 @@ use tollgate::store_redis::script;
 use tollgate_limiter::{Algorithm, algorithm};
 
 use super::agreement::{challenge, repeatable};
-use super::{reservations, resets};
+use super::{penalties, reservations, resets};
 
 /// Whether a comparison in this algorithm finds a difference.
 type Finds = fn(&str, &'static dyn Algorithm) -> bool;
@@ -31,13 +31,17 @@ fn by_reservations(text: &str, algorithm: &'static dyn Algorithm) -> bool {
     reservations::compare(text, algorithm, 300).is_err()
 }
 
+fn by_penalties(text: &str, algorithm: &'static dyn Algorithm) -> bool {
+    penalties::compare(text, algorithm, 300).is_err()
+}
+
 fn at_bounds(text: &str, algorithm: &'static dyn Algorithm) -> bool {
     reservations::compare_at_bounds(text, algorithm.name()).is_err()
 }
 
 #[test]
 fn planted_bugs_are_found() {
-    let bugs: [(Finds, &str, &str, &str); 6] = [
+    let bugs: [(Finds, &str, &str, &str); 9] = [
         // A quotient is not corrected after the first guess.
         (
             by_histories,
@@ -71,6 +75,27 @@ fn planted_bugs_are_found() {
             "fixed_window",
             "ops.give_back(reserved - hits, taken_at)",
             "ops.nothing()",
+        ),
+        // A block counts from the first refusal.
+        (
+            by_penalties,
+            "fixed_window",
+            "it.since, it.till, it.refusals = it.at, it.at + length, 0",
+            "it.till, it.since, it.refusals = it.since + length, it.at, 0",
+        ),
+        // A refusal of a blocked key counts.
+        (
+            by_penalties,
+            "token_bucket",
+            "if is_punished and not blocked and not allowed",
+            "if is_punished and not allowed",
+        ),
+        // What a penalty remembers ends with the bucket.
+        (
+            by_penalties,
+            "sliding_log",
+            "if penalty and (had_penalty or penalty.changed) then",
+            "if penalty and penalty.changed then",
         ),
         (
             at_bounds,

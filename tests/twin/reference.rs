@@ -127,6 +127,7 @@ fn both_services_add_to_one_number_and_agree_on_it() {
         let allowed = !matches!(hits, Hits::Take(_)) || after <= limit;
         let to_edge_us = MINUTE_S * 1_000_000 - now.as_us() % (MINUTE_S * 1_000_000);
         let meant = Outcome {
+            blocked: false,
             reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: now,
             allowed,

@@ -4,7 +4,7 @@
 //! How: a random walk on a few buckets in every algorithm, many checks and resets in one call. Hits
 //! are given back once, late or at once, whether their bucket was reset meanwhile or not.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
 use tollgate::clock::{Clock, ManualClock};
@@ -14,7 +14,7 @@ use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
 use tollgate::store::{Deadline, Purpose, Store};
 use tollgate::store_redis::script;
 use tollgate_limiter::{
-    ALGORITHMS, Algorithm, Check, Hits, Holder, Limit, Operation, Outcome, Timestamp, Unit,
+    ALGORITHMS, Algorithm, Check, Hits, Holder, Limit, Operation, Outcome, Penalty, Timestamp, Unit,
 };
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::seeded_rng::SeededRng;
@@ -36,6 +36,15 @@ const MEMORY: MemoryLimits = MemoryLimits {
     when_full: WhenFull::Error,
 };
 
+/// Of one of the keys, and remembered longer than a walk lasts.
+const PENALTY: Penalty = Penalty {
+    after: NonZeroU16::new(3).unwrap(),
+    factor: NonZeroU8::MIN,
+    within_s: 7_200,
+    block_s: 5,
+    max_s: 7_200,
+};
+
 /// One step: a check, or a reset.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
@@ -44,12 +53,15 @@ pub(crate) struct Step {
 }
 
 fn check(key: u64, algorithm: &'static dyn Algorithm, operation: Operation) -> Check {
-    let limit = Limit::per(6, Unit::Minute, NonZeroU32::MIN);
+    let mut limit = Limit::per(6, Unit::Minute, NonZeroU32::MIN);
+    if key == 2 && algorithm.name() != "concurrency" {
+        limit = limit.with_penalty(PENALTY);
+    }
     check_of(key + 1, limit, algorithm, operation)
 }
 
 /// The steps in the memory store: what each comes to. Of a reset, whether hits counted.
-async fn in_memory(store: &MemoryStore, steps: &[Step]) -> Vec<Result<Outcome, bool>> {
+pub(crate) async fn in_memory(store: &MemoryStore, steps: &[Step]) -> Vec<Result<Outcome, bool>> {
     let mut outcomes = Vec::new();
     for step in steps {
         let checks = vec![step.check.clone()];
@@ -108,17 +120,17 @@ fn draw(
 }
 
 /// The memory store and a server with a script, at one time.
-struct Pair {
-    runtime: tokio::runtime::Runtime,
-    clock: Arc<ManualClock>,
-    store: MemoryStore,
+pub(crate) struct Pair {
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) store: MemoryStore,
     _server: RedisServer,
-    connection: Connection,
-    sha1: String,
+    pub(crate) connection: Connection,
+    pub(crate) sha1: String,
 }
 
 impl Pair {
-    fn with(text: &str) -> Self {
+    pub(crate) fn with(text: &str) -> Self {
         let server = RedisServer::start(&[]);
         let mut connection = Connection::open(&server);
         let sha1 = connection.load(text);

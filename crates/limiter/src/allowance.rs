@@ -43,6 +43,9 @@ impl Allowance {
             if let Some(count_refused) = limit.count_refused() {
                 adjusted = adjusted.with_count_refused(count_refused);
             }
+            if let Some(penalty) = limit.penalty() {
+                adjusted = adjusted.with_penalty(*penalty);
+            }
         }
         let fits = requests <= algorithm.requests_max()
             && adjusted.window().as_us() <= algorithm.window_max_us();

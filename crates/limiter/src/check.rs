@@ -30,8 +30,8 @@ pub struct Check {
     pub shared_bucket: bool,
     /// Whether a fallback may decide it when its store cannot.
     pub may_fall_back: bool,
-    /// Whether the shared store decides it, and no lease: its rule reserves, or is charged
-    /// afterwards.
+    /// Whether the shared store decides it, and no lease: its rule reserves, is charged
+    /// afterwards, or has a penalty.
     pub is_exact: bool,
     /// The bucket's name in the scheme of another service (`Plan::name_buckets`); none where the
     /// key names it.

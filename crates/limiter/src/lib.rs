@@ -27,6 +27,7 @@
 //! | `rule_set` | [`RuleSet`], [`MatchedRules`]: the configured tree of rules |
 //! | `key` | [`Key`], [`KeyHasher`], [`BucketIdentity`]: the identity of one bucket |
 //! | `check` | [`Check`], [`PlannedCheck`], [`LimitOrigin`]: one question about one bucket |
+//! | `penalty`, `penalty_state` | [`Penalty`]: callers that a limit refuses often are refused for a time |
 //! | `replacements` | the rules that other matched rules replace |
 //! | `planned_steps` | the steps of reservations in a plan, and shared budgets |
 //! | `plan` | [`Plan`], [`PlanBuffer`], [`DescriptorPlan`]: a request against the rules |
@@ -91,6 +92,10 @@ mod planned_steps;
 
 pub mod plan;
 
+pub mod penalty;
+
+pub mod penalty_state;
+
 pub mod decision;
 
 pub use address::{Address, Prefix, PrefixError};
@@ -111,6 +116,8 @@ pub use on_undecided::OnUndecided;
 pub use pattern::{
     MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget,
 };
+pub use penalty::{PENALTY_SECONDS_MAX, Penalty};
+pub use penalty_state::PenaltyState;
 pub use plan::{DescriptorPlan, Plan, PlanBuffer};
 pub use reservation::{
     Cost, CostError, EXPIRY_MS_MAX, Estimate, EstimateScope, Expiry, OnExpiry, Otherwise,

@@ -15,6 +15,7 @@ use std::fmt::{self, Write as _};
 use std::num::{NonZeroU16, NonZeroU32};
 
 use super::calendar::{Calendar, Span};
+use super::penalty::Penalty;
 use super::timestamp::Timestamp;
 use super::unit::Unit;
 
@@ -63,6 +64,8 @@ pub struct Limit {
     count_refused: Option<CountRefused>,
     /// None: windows have one length, counted from 1970.
     calendar: Option<&'static dyn Calendar>,
+    /// None: a refusal has no consequences.
+    penalty: Option<Penalty>,
 }
 
 /// Why a limit cannot be built.
@@ -201,6 +204,16 @@ impl Limit {
         }
     }
 
+    /// The same limit, with a penalty for callers that it refuses often.
+    #[must_use]
+    #[inline]
+    pub const fn with_penalty(self, penalty: Penalty) -> Self {
+        Self {
+            penalty: Some(penalty),
+            ..self
+        }
+    }
+
     /// The same limit in windows of this calendar. [`Limit::window`] is then an upper bound.
     #[must_use]
     #[inline]
@@ -226,6 +239,7 @@ impl Limit {
             segments: None,
             count_refused: None,
             calendar: None,
+            penalty: None,
         }
     }
 
@@ -331,6 +345,12 @@ impl Limit {
     #[inline]
     pub const fn calendar(&self) -> Option<&'static dyn Calendar> {
         self.calendar
+    }
+
+    /// The penalty for callers that it refuses often.
+    #[inline]
+    pub const fn penalty(&self) -> Option<&Penalty> {
+        self.penalty.as_ref()
     }
 
     /// The aligned window that contains `now`.

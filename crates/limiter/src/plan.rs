@@ -588,7 +588,8 @@ impl PlanBuffer {
             shared_bucket: false,
             may_fall_back: false,
             is_exact: identity.rule.is_some_and(|rule| rule.reserve.is_some())
-                || identity.limit.count_refused() == Some(CountRefused::InFull),
+                || identity.limit.count_refused() == Some(CountRefused::InFull)
+                || identity.limit.penalty().is_some(),
             bucket_name: None,
         });
         self.rule_indices.push(identity.rule.map(|rule| rule.index));

@@ -16,6 +16,8 @@
 //! moment. The reply to a call that ran before the reset may be read after it; its denial is older
 //! and is not remembered.
 //!
+//! Refusals that a penalty counts are sent every time. While it blocks a key, nothing counts.
+//!
 //! At its bound the cache takes no new keys; the store is asked instead.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -113,7 +115,9 @@ impl DenialCache {
     pub(crate) fn see(&self, check: &Check, outcome: &Outcome, now_us: u64) {
         match check.operation.hits {
             Hits::Take(hits) if !outcome.allowed && hits > 0 => {
-                if !says_for_sure(check) {
+                // A refusal that a penalty counts must reach it. While it blocks, none counts.
+                let counts = check.limit.penalty().is_some() && !outcome.blocked;
+                if counts || !outcome.blocked && !says_for_sure(check) {
                     return;
                 }
                 let for_us = outcome.retry_us.unwrap_or(u64::MAX).min(self.longest_us);
@@ -329,6 +333,7 @@ mod tests {
         let denial = outcome(&one);
         known.see(&one, &denial, 0);
         let reset = Outcome {
+            blocked: false,
             allowed: true,
             bucket_time: denial.bucket_time.plus_us(5),
             ..denial
@@ -340,6 +345,7 @@ mod tests {
         known.see(&one, &denial, 20);
         assert!(known.outcome(&one, 20).is_none());
         let newer = Outcome {
+            blocked: false,
             bucket_time: reset.bucket_time.plus_us(1),
             ..denial
         };

@@ -8,6 +8,7 @@
 pub mod faults;
 pub mod fixtures;
 mod models;
+pub mod penalties;
 pub mod promises;
 mod wrapped;
 

@@ -120,6 +120,7 @@ impl Algorithm for Concurrency {
         Outcome {
             bucket_time: now,
             reservation: ReservationOutcome::None,
+            blocked: false,
             allowed,
             used_before: before,
             remaining: limit.requests().saturating_sub(held),

@@ -118,6 +118,7 @@ impl Algorithm for FixedWindow {
         Outcome {
             bucket_time: now,
             reservation: ReservationOutcome::None,
+            blocked: false,
             allowed,
             used_before: before,
             remaining: limit.requests().saturating_sub(after),

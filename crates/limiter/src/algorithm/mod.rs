@@ -252,6 +252,8 @@ pub struct Outcome {
     pub bucket_time: Timestamp,
     /// What became of a step of a reservation.
     pub reservation: ReservationOutcome,
+    /// Whether the limit's penalty refuses the key for a time, or begins to.
+    pub blocked: bool,
 }
 
 /// The amounts of a reservation that is settled.

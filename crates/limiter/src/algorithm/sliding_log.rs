@@ -139,6 +139,7 @@ pub(super) fn slide(
     Outcome {
         bucket_time: now,
         reservation: ReservationOutcome::None,
+        blocked: false,
         allowed,
         used_before: before,
         remaining: limit.requests().saturating_sub(used),

@@ -219,6 +219,7 @@ impl Algorithm for SlidingWindow {
         Outcome {
             bucket_time: now,
             reservation: ReservationOutcome::None,
+            blocked: false,
             allowed,
             used_before,
             remaining: u64::try_from(remaining).unwrap_or(u64::MAX),

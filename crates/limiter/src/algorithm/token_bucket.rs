@@ -135,6 +135,7 @@ impl Algorithm for TokenBucket {
         Outcome {
             bucket_time: now,
             reservation: ReservationOutcome::None,
+            blocked: false,
             allowed,
             used_before,
             remaining: in_hits(

@@ -109,6 +109,7 @@ impl Algorithm for TokenBucketInterval {
         Outcome {
             bucket_time: now,
             reservation: ReservationOutcome::None,
+            blocked: false,
             allowed,
             used_before: before,
             remaining: burst.saturating_sub(after),

@@ -11,6 +11,7 @@
 //! | `vectors/` | tables worked out by hand, each row with its derivation |
 //! | `properties/` | what must hold in every history: agreement with the model, laws, undo, promise |
 //! | `planted` | some planted faults, which the properties must find |
+//! | `penalties` | callers that are refused often: the naive model, and planted faults |
 //! | `prices` | what a settle costs, by exact fractions |
 //! | `most_admitted` | which change of a limit can admit more |
 //!
@@ -32,6 +33,7 @@
 )]
 
 mod most_admitted;
+mod penalties;
 mod planted;
 mod prices;
 mod properties;

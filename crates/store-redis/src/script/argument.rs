@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | 1 | the algorithm's number in the table, from 1 |
 //! | 1 | 0 take, 1 refund, 2 give back, 3 reset, 4 charge; from 16 a step of a reservation |
-//! | 1 | denied hits: 0 not counted, 1 blocking, 2 all, 3 in full |
+//! | 1 | denied hits: 0 not counted, 1 blocking, 2 all, 3 in full; 128 more: a penalty follows |
 //! | 7, 7 | hits; for a give-back, when they were taken; for a step, a time |
 //! | 7, 7 | the window; how long the bucket is kept after its last write, µs |
 //! | 7, 7 | requests, burst |
@@ -17,6 +17,7 @@
 //! | 1 | how many calendar edges follow; 255: a counter of Envoy's reference service |
 //! | 8 | the holder, or the id of a reservation; zeros for none |
 //! | 7 each | the calendar edges, or the caller's time, by which that counter is named |
+//! | 15 | the penalty: after, factor (1 byte), within, block, max |
 //!
 //! Hits above 2^53 are sent as 2^54. No limit and no two registers together are as large, so such
 //! hits are refused, and as a refund they empty the bucket.
@@ -66,6 +67,9 @@ pub(super) const BLOCKING: u8 = 1;
 const ALL: u8 = 2;
 /// All limits that were asked count them in full.
 pub(super) const IN_FULL: u8 = 3;
+
+/// The limit has a penalty, which ends the argument.
+pub(super) const PUNISHES: u8 = 128;
 
 /// The position of the holder, from 1 as in Lua.
 pub(super) const HOLDER: u8 = 70;
@@ -259,6 +263,10 @@ fn push(kind: u8, hits: u64, taken_at: u64, check: &Check, near: Timestamp, into
     let holder = check.operation.holder.map_or(0, |holder| holder.0.get());
     let rate = limit.rate();
 
+    // A counter of the reference service has no space for what a penalty remembers.
+    let penalty = limit.penalty().filter(|_| check.bucket_name.is_none());
+    let refused = refused | penalty.map_or(0, |_| PUNISHES);
+
     into.extend_from_slice(&[number.unwrap_or(0), kind, refused]);
     into.extend_from_slice(&seven(if hits > HITS_MAX { 2 * HITS_MAX } else { hits }));
     into.extend_from_slice(&seven(taken_at));
@@ -279,10 +287,17 @@ fn push(kind: u8, hits: u64, taken_at: u64, check: &Check, near: Timestamp, into
     } else if let Some(calendar) = limit.calendar() {
         push_edges(calendar, near, into)
     } else {
-        return;
+        0
     };
     if let Some(count) = into.get_mut(edges_at) {
         *count = edges;
+    }
+    if let Some(penalty) = penalty {
+        into.extend_from_slice(&penalty.after.get().to_le_bytes());
+        into.push(penalty.factor.get());
+        for seconds in [penalty.within_s, penalty.block_s, penalty.max_s] {
+            into.extend_from_slice(&seconds.to_le_bytes());
+        }
     }
 }
 

@@ -72,7 +72,7 @@ local known = {}
 local number, decide, width, marks_brought_back, refills
 local last, algorithm, asked_kind, refused, asked_hits, taken_at, window, life, requests, burst
 local rate_hits, per_us, reduced_by, segments, boundaries
-local is_plain
+local is_plain, punishes
 
 -- What a give-back or a reset comes to at this time of its bucket. A reset then looks at its
 -- bucket, which is removed already.
@@ -116,6 +116,8 @@ for place = 1, checks do
     algorithm, asked_kind, refused, asked_hits, taken_at, window, life, requests, burst, rate_hits, per_us, reduced_by, segments, boundaries =
       unpack_numbers('<BBBI7I7I7I7I7I7I7I7I7I2B', argument)
     last = argument
+    punishes = refused >= PUNISHES
+    if punishes then refused = refused - PUNISHES end
     if algorithm ~= number then
       local it = known[algorithm]
       if not it then
@@ -157,6 +159,20 @@ for place = 1, checks do
     -- Only a bucket with reservations has it: when the first that gives hits back is due.
     local due
     local readable = width ~= nil
+    -- What the limit's penalty remembers. A bucket that has it, of a limit without one, loses it when
+    -- it is written.
+    local had_penalty = value and boundaries ~= REFERENCE and byte(value) == WITH_PENALTY
+    local penalty, blocked_for, count_refusal, forgotten_at, save_penalty
+    if punishes then
+      local of = known[PUNISHES]
+      if not of then
+        of = { define(PUNISHES) }
+        known[PUNISHES] = of
+      end
+      blocked_for, count_refusal, forgotten_at, save_penalty = of[2], of[3], of[4], of[5]
+      penalty = of[1](had_penalty and value, argument)
+    end
+    if had_penalty then value = cut(value, PENALTY + 1) end
     if boundaries == REFERENCE then
       -- Only digits, and no more than Redis can add to. What a double cannot hold is far above any
       -- limit.
@@ -242,7 +258,18 @@ for place = 1, checks do
       local changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks
       -- What became of a step, and the amounts of a settled reservation.
       local result, reserved, committed = 0, nil, nil
+      -- How long nothing passes. A check that can be refused is then only looked at.
+      local blocked
+      local is_punished = penalty and (kind == TAKE or kind >= RESERVE and kind < COMMIT)
+      if is_punished then
+        blocked = blocked_for(penalty, now)
+        if blocked and kind >= RESERVE then
+          kind, result = TAKE, 2
+          needs_ledger = due and (brought_back or at >= due)
+        end
+      end
       local is_step = kind >= RESERVE
+      local was_seen, was_first, was_second = seen, first, second
       if needs_ledger then
         local ledger_of = known[0]
         if not ledger_of then
@@ -271,6 +298,7 @@ for place = 1, checks do
         }
         local id = is_step and cut(argument, HOLDER, HOLDER + 7)
         if expire(ledger, id, at, ops.give_back) then brought_back = true end
+        was_seen, was_first, was_second = seen, first, second
         if is_step then
           local step_changed
           result, step_changed, reserved, committed =
@@ -283,15 +311,36 @@ for place = 1, checks do
         ended = ended or {}
         ended[key] = due == nil or nil
       end
-      if not is_step then
+      if blocked then
+        first, second, changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks =
+          decide(REFUND, 0, 0, at, seen, first, second, marks, window, requests, burst, refused, rate_hits, per_us,
+            reduced_by, segments, boundaries, argument)
+        allowed, retry, retry_above = false, 0, nil
+        if hits == 0 or hits > remaining then
+          local _
+          _, _, _, _, _, _, _, retry, _, retry_above =
+            decide(TAKE, hits, 0, at, was_seen, was_first, was_second, marks, window, requests, burst, NOT_COUNTED,
+              rate_hits, per_us, reduced_by, segments, boundaries, argument)
+        end
+        if used < burst then used = burst end
+      elseif not is_step then
         first, second, changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks =
           decide(kind, hits, taken_at, at, seen, first, second, marks, window, requests, burst, refused, rate_hits,
             per_us, reduced_by, segments, boundaries, argument)
       end
 
-      if changed or brought_back or kind == CHARGE and hits > 0 then
+      if is_punished and not blocked and not allowed and hits > 0 then blocked = count_refusal(penalty, now) end
+      local is_changed = changed or brought_back or kind == CHARGE and hits > 0
+      local kept_at = at
+      if penalty and penalty.changed and not is_changed then
+        -- The bucket itself stays as it is.
+        is_changed, kept_at, first, second, new_marks = true, was_seen, was_first, was_second, marks
+      end
+
+      if is_changed then
         local expires
         local keep_for = life
+        if penalty and forgotten_at(penalty) - now > keep_for then keep_for = forgotten_at(penalty) - now end
         if kind >= CHARGE or refused == IN_FULL then
           -- Debt and open reservations can last longer.
           if reset > keep_for then keep_for = reset end
@@ -308,12 +357,13 @@ for place = 1, checks do
         end
         local new
         if due then
-          new = pack('<BI7I7I7I7I7', WITH_LEDGER, kept, at, first, second, due)
+          new = pack('<BI7I7I7I7I7', WITH_LEDGER, kept, kept_at, first, second, due)
         else
-          new = pack('<BI7I7I7I7', VERSION, kept, at, first, second)
+          new = pack('<BI7I7I7I7', VERSION, kept, kept_at, first, second)
           if new_marks then new = new .. new_marks end
         end
-        local is_new_head = value and not expires and #value == HEAD and #new == HEAD
+        if penalty and (had_penalty or penalty.changed) then new = save_penalty(penalty) .. new end
+        local is_new_head = value and not had_penalty and not expires and #value == HEAD and #new == HEAD
         if is_new_head then
           heads[key] = new
         elseif not value then
@@ -339,6 +389,13 @@ for place = 1, checks do
         if retry then retry, retry_above = later(retry, retry_above, at - now) end
       end
       if reserved then used, retry, retry_above = reserved, committed, nil end
+      if asked_kind == RESET and used == 0 and penalty and forgotten_at(penalty) > now then used = 1 end
+      if blocked then
+        remaining = 0
+        if reset < blocked and not reset_above then reset = blocked end
+        if retry and retry < blocked and not retry_above then retry = blocked end
+        result = BLOCKED + result
+      end
       local flags = FULL + 4 * result
       if allowed then flags = flags + 1 end
       if retry == nil then flags, retry = flags + 2, 0 end

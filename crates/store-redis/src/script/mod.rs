@@ -17,6 +17,7 @@
 //! | `numbers.lua` | exact arithmetic above 2^53 |
 //! | `marks.lua` | what a bucket remembers hit by hit |
 //! | `ledger.lua` | the reservations of a bucket |
+//! | `penalty.lua` | what a penalty remembers before a bucket |
 //! | `decide.lua` | the loop: read, apply the clock laws, decide, write |
 //! | `argument.rs` | packs a check; which checks of a call share buckets |
 //! | `outcome.rs` | reads outcomes |
@@ -113,6 +114,10 @@ const NUMBERS: &[(&str, u64)] = &[
     ("RECORDS_MAX", LEDGER_RECORDS_MAX as u64),
     ("RECORD", RECORD_LEN),
     ("WITH_LEDGER", WITH_LEDGER),
+    ("WITH_PENALTY", WITH_PENALTY),
+    ("PENALTY", PENALTY_LEN),
+    ("PUNISHES", argument::PUNISHES as u64),
+    ("BLOCKED", outcome::BLOCKED as u64),
     ("RESET_KEPT", REFUND_LATE_MAX_US),
     ("REFERENCE_SKEW", REFERENCE_SKEW_US),
     ("NOT_COUNTED", argument::NOT_COUNTED as u64),
@@ -144,6 +149,12 @@ const VERSION: u64 = 1;
 /// The version of a bucket that has reservations: the time at which the first that gives hits back
 /// is due follows.
 const WITH_LEDGER: u64 = 2;
+
+/// The first byte of what a penalty remembers, before the bucket itself.
+const WITH_PENALTY: u64 = 3;
+
+/// Length of what a penalty remembers.
+const PENALTY_LEN: u64 = 18;
 
 /// Length of a record of a reservation.
 const RECORD_LEN: u64 = 36;
@@ -186,8 +197,9 @@ pub fn text() -> &'static str {
         }
         let _ = write!(
             text,
-            "\nif number == 0 then\n{}\nend\nend\n\n{}",
+            "\nif number == 0 then\n{}\nend\nif number == PUNISHES then\n{}\nend\nend\n\n{}",
             include_str!("ledger.lua"),
+            include_str!("penalty.lua"),
             include_str!("decide.lua")
         );
         with_numbers(&text)

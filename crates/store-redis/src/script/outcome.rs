@@ -9,7 +9,7 @@
 //!
 //! | bytes | what |
 //! | --- | --- |
-//! | 1 | 64, and 1 allowed, 2 never passes (no retry), 4 times what became of a reservation |
+//! | 1 | 64, and 1 allowed, 2 never passes (no retry), 4 times what became of a reservation, 11 more when blocked |
 //! | 7, 7, 7 | `at`, `used_before`, `remaining` |
 //! | 7, 7 | `reset_us`, `retry_us`: the lower 53 bits |
 //! | 2, 2 | their upper 11 bits |
@@ -61,6 +61,9 @@ pub(super) const RESERVATIONS: [ReservationOutcome; 11] = [
     ReservationOutcome::Unknown,
     ReservationOutcome::Withdrawn,
 ];
+
+/// What is added to the number of what became of a reservation when a penalty refuses.
+pub(super) const BLOCKED: u8 = 11;
 
 /// How many bits of a time the first seven bytes hold.
 const LOWER_BITS: u32 = 53;
@@ -121,11 +124,19 @@ fn outcome(record: &[u8]) -> ScriptResult {
     let flags = number(&mut bytes, 1) ^ u64::from(FULL);
     let [at, used_before, remaining, reset, retry] = [7; 5].map(|len| number(&mut bytes, len));
     let [reset_above, retry_above] = [2; 2].map(|len| number(&mut bytes, len));
-    let reservation = RESERVATIONS.get(usize::try_from(flags >> 2).unwrap_or(usize::MAX));
+    let result = flags >> 2;
+    let blocked = result >= u64::from(BLOCKED);
+    let result = if blocked {
+        result - u64::from(BLOCKED)
+    } else {
+        result
+    };
+    let reservation = RESERVATIONS.get(usize::try_from(result).unwrap_or(usize::MAX));
     let Some(reservation) = reservation else {
         return Err(StoreFault::InvalidBucket);
     };
     Ok(Outcome {
+        blocked,
         reservation: *reservation,
         bucket_time: Timestamp::from_us(at),
         allowed: flags & 1 != 0,
@@ -163,6 +174,7 @@ impl CheckTerms {
         };
         Ok(Outcome {
             reservation: ReservationOutcome::None,
+            blocked: false,
             bucket_time: Timestamp::from_us(at),
             allowed: true,
             used_before,

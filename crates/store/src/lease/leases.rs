@@ -548,6 +548,7 @@ impl HeldLease {
         let taken_at = self.take(hits);
         Outcome {
             reservation: ReservationOutcome::None,
+            blocked: false,
             allowed: true,
             used_before: self.limit.requests().saturating_sub(before),
             remaining: before.saturating_sub(hits),
@@ -564,6 +565,7 @@ impl HeldLease {
         let remaining = self.left.saturating_add(unspent);
         (hits.saturating_sub(unspent) >= denial.hits).then(|| Outcome {
             reservation: ReservationOutcome::None,
+            blocked: false,
             allowed: false,
             used_before: self.limit.requests().saturating_sub(remaining),
             remaining,

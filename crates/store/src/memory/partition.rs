@@ -6,8 +6,12 @@
 //!
 //! Marks are in a separate table. Memory is counted in bytes and bounded (`eviction`).
 //!
+//! What a penalty remembers of a key is a bucket of its own (`penalized`).
+//!
 //! Time is an argument. An exhausted bucket is not removed before its reset. A check that can never
 //! pass needs no space and stays denied; what its denial would have counted is dropped.
+
+mod penalized;
 
 use super::bucket::{Bucket, BucketMeta};
 use super::eviction::{EvictionCounts, SpaceRequest, Tables};
@@ -104,6 +108,18 @@ impl Partition {
         check: &mut Check,
         now: Timestamp,
     ) -> Result<Outcome, StoreError> {
+        if let Some(penalty) = check.limit.penalty() {
+            return self.apply_penalized(*penalty, check, now);
+        }
+        self.decide(check, now)
+    }
+
+    /// Decides one check by its bucket alone.
+    pub(super) fn decide(
+        &mut self,
+        check: &mut Check,
+        now: Timestamp,
+    ) -> Result<Outcome, StoreError> {
         let key = if check.shared_bucket {
             shared_key(check)
         } else {
@@ -138,10 +154,13 @@ impl Partition {
         let mut look = check.clone();
         look.operation.hits = Hits::Refund(0);
         look.shared_bucket = false;
-        let outcome = self.apply(&mut look, now)?;
+        let mut outcome = self.apply(&mut look, now)?;
         if let Some(place) = self.tables.buckets.find(check.key) {
             let bucket = self.tables.buckets.remove(place);
             self.tables.marks.remove(&bucket);
+        }
+        if self.forget_penalty(check, now) {
+            outcome.used_before = outcome.used_before.max(1);
         }
         self.resets.add(check.key, outcome.bucket_time, now_us);
         Ok(outcome)
@@ -330,7 +349,7 @@ impl Partition {
             WhenFull::Share => {
                 self.tables.counts.shared += 1;
                 check.shared_bucket = true;
-                self.apply(check, now)
+                self.decide(check, now)
             }
             WhenFull::Allow => {
                 self.tables.counts.allowed += 1;
@@ -339,6 +358,7 @@ impl Partition {
                 check.operation.hits = Hits::PEEK;
                 Ok(Outcome {
                     reservation: ReservationOutcome::None,
+                    blocked: false,
                     allowed: true,
                     used_before: 0,
                     remaining: check.limit.burst().saturating_sub(hits),
@@ -351,6 +371,7 @@ impl Partition {
                 self.tables.counts.denied += 1;
                 Ok(Outcome {
                     reservation: ReservationOutcome::None,
+                    blocked: false,
                     allowed: false,
                     used_before: check.limit.burst(),
                     remaining: 0,

@@ -310,6 +310,7 @@ impl<'h> Walk<'h> {
             now_us: history.start_us,
             last: Outcome {
                 reservation: ReservationOutcome::default(),
+                blocked: false,
                 bucket_time: Timestamp::default(),
                 allowed: true,
                 used_before: 0,

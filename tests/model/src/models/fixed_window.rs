@@ -107,6 +107,7 @@ impl Counter for FixedWindow {
             edge = edge.min(Timestamp::MAX_US.into()).max(now + 1);
         }
         Outcome {
+            blocked: false,
             reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: instant(now),
             allowed,

@@ -124,6 +124,7 @@ impl Operated {
         };
         Outcome {
             reservation: ReservationOutcome::None,
+            blocked: false,
             bucket_time: instant(self.now),
             allowed: self.allowed,
             used_before: told(rounded_up(self.before, parts).min(terms.used_max)),

@@ -90,6 +90,7 @@ impl Counter for TokenBucket {
             })
         };
         Outcome {
+            blocked: false,
             reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: instant(now),
             allowed,

@@ -69,6 +69,7 @@ impl Counter for TokenBucketInterval {
         };
         let asked = i128::from(hits.requested());
         Outcome {
+            blocked: false,
             reservation: tollgate_limiter::ReservationOutcome::None,
             bucket_time: instant(now),
             allowed,

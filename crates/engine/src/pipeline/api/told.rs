@@ -44,5 +44,6 @@ fn outcome(check: &Check, known: Option<Outcome>, is_refused: bool) -> Outcome {
         retry_us: Some(if is_refused { reset_us } else { 0 }),
         bucket_time: known.map_or_else(Timestamp::default, |known| known.bucket_time),
         reservation: ReservationOutcome::None,
+        blocked: false,
     }
 }

@@ -33,6 +33,7 @@ fn tally(limit: Limit, ratio: f32, before: u64, hits: Hits, allowed: bool, shado
         bucket_name: None,
     };
     let outcome = Outcome {
+        blocked: false,
         reservation: tollgate_limiter::ReservationOutcome::None,
         bucket_time: at(1_234),
         allowed,

@@ -3,6 +3,7 @@
 //! What it deliberately does not do: test the algorithms (`tests/laws`) or the table
 //! (`table/tests`).
 
+mod penalties;
 mod record_bytes;
 mod reservations;
 
