@@ -72,9 +72,10 @@ const VERDICTS: [(&str, Verdict); 3] = [
     ("ERROR", Verdict::Error),
 ];
 
-const REASONS: [(&str, Reason); 19] = [
+const REASONS: [(&str, Reason); 20] = [
     ("within_limit", Reason::WithinLimit),
     ("over_limit", Reason::OverLimit),
+    ("penalty", Reason::Penalty),
     ("unknown_domain", Reason::UnknownDomain),
     ("no_rule", Reason::NoRule),
     ("no_limit", Reason::NoLimit),

@@ -84,6 +84,9 @@ fn rlconfig_line(rule: &Rule) -> String {
                 let (field, value) = count_refused.field();
                 say(format_args!(", {field}: {value}"));
             }
+            if let Some(penalty) = limit.penalty() {
+                say(format_args!(", penalty: {{{penalty}}}"));
+            }
             if limit.unit().is_none() {
                 let seconds = limit.window().as_us() / 1_000_000;
                 say(format_args!(", slot_seconds: {seconds}"));

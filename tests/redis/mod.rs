@@ -21,6 +21,7 @@ mod failures;
 mod leased;
 mod lookups;
 mod memory;
+mod penalties;
 mod proxy;
 mod quotas;
 mod rate_lease_faults;

@@ -1,10 +1,11 @@
-//! The fields `reserve`, `lease`, `cost` and `budget`: with every algorithm, an id, and overlays.
+//! The fields `reserve`, `lease`, `cost`, `budget` and `penalty`: with every algorithm, an id, and
+//! overlays.
 //!
 //! What it deliberately does not do: errors and results of each field (`cases/`), or what
 //! reservations do (`tests/service/walks/streams.txt`).
 
 use tollgate::rules::file::{LoadedRules, load_overlaid};
-use tollgate_limiter::{ALGORITHMS, ReserveAmount};
+use tollgate_limiter::{ALGORITHMS, Allowance, ReserveAmount};
 
 use crate::rules::reading::{APART, bad, found, good, source, words};
 
@@ -128,5 +129,29 @@ fn an_overlay_changes_all_limits_of_a_budget_or_none() {
   help: let the entry match all limits of the budget, or none"
             )
         );
+    }
+}
+
+#[test]
+fn an_overlay_keeps_a_penalty_and_adds_nothing_that_excludes_one() {
+    let limit = "{unit: day, requests_per_unit: 9, penalty: {after: 3, within: 10m, block: 15m}}";
+    for set in [
+        "requests_per_unit: 5",
+        "algorithm: token_bucket",
+        "shadow_mode: true",
+    ] {
+        let loaded = overlaid(limit, &format!("{set}, may_raise: true")).unwrap();
+        let Allowance::Limited { limit, .. } = loaded.rules.rules()[0].allowance else {
+            panic!("it is limited");
+        };
+        assert_eq!(limit.penalty().unwrap().block_s, 900, "{set}");
+    }
+    for (set, name) in [
+        ("reserve: {amount: 3}", "reserve"),
+        ("charged: afterwards", "charged"),
+    ] {
+        let refused = overlaid(limit, &format!("{set}, may_raise: true")).unwrap_err();
+        let expected = format!("over.yaml: a penalty beside {name}\n");
+        assert!(refused.starts_with(&expected), "{refused}");
     }
 }

@@ -201,6 +201,11 @@ fn printed_rule(rule: &Rule) -> String {
     if let Some(reserve) = &rule.reserve {
         say("reserve", reserve);
     }
+    if let Allowance::Limited { limit, .. } = rule.allowance
+        && let Some(penalty) = limit.penalty()
+    {
+        say("penalty", &format_args!("{{{penalty}}}"));
+    }
     if !rule.leases {
         say("lease", &rule.leases);
     }

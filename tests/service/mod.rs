@@ -26,6 +26,7 @@ mod lost_answers;
 mod modes;
 mod notify;
 mod overload;
+mod penalties;
 mod quotas;
 mod quotas_seen;
 mod rate_limits;

@@ -150,6 +150,8 @@ pub enum Reason {
     WithinLimit,
     /// Over the limit, and refused.
     OverLimit,
+    /// Refused by the limit's penalty, for a time.
+    Penalty,
     /// The domain has no rules.
     UnknownDomain,
     /// No rule matches the descriptor.

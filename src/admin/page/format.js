@@ -33,6 +33,7 @@ export const descriptor = (entries) =>
 const REASONS = {
   within_limit: "within the limit",
   over_limit: "over the limit",
+  penalty: "blocked by the limit's penalty",
   unknown_domain: "the domain has no rules",
   no_rule: "no rule matches",
   no_limit: "the matched level has no limit",

@@ -216,6 +216,10 @@ fn sentence(reason: Reason, shadow_until: Option<&str>) -> String {
             "Over the limit, but quotas refuse only when all quotas of the request are over. \
              Remove quota_mode to refuse on this limit alone."
         }
+        Reason::Penalty => {
+            "Refused by the limit's penalty: it refused this caller often, and refuses everything \
+             until the time that the answer says. tollgate reset ends it."
+        }
         Reason::OverLimitCache => {
             "Refused from the denial cache, without asking the store: it was over the limit less \
              than a second before. --store-over-limit-cache-ms 0 asks every time."

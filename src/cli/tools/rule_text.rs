@@ -307,6 +307,11 @@ fn option_lines(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
             AlgorithmOption::Refill | AlgorithmOption::Calendar => {}
         }
     }
+    lines.extend(
+        limit
+            .penalty()
+            .map(|penalty| format!("  penalty: {penalty}")),
+    );
     if is_lost {
         let words = "a charge after the work is lost if more than what is left; `charged: afterwards` counts it";
         lines.push(format!("    {words}"));

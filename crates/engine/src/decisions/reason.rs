@@ -65,6 +65,8 @@ impl Matched<'_> {
         }
         if local {
             Reason::StoreFailureLocal
+        } else if outcome.blocked {
+            Reason::Penalty
         } else if self.from_denial_cache {
             Reason::OverLimitCache
         } else {
@@ -86,7 +88,7 @@ pub(super) fn overall(verdict: Verdict, reasons: impl Iterator<Item = Reason>) -
 /// Reasons that explain more come first.
 fn rank(reason: Reason) -> u8 {
     match reason {
-        Reason::OverLimit => 0,
+        Reason::OverLimit | Reason::Penalty => 0,
         Reason::OverLimitCache => 1,
         Reason::StoreFailureDenied => 2,
         Reason::OverloadDenied => 3,

@@ -102,6 +102,8 @@ pub(super) fn difference(one: &Rule, other: &Rule) -> Option<&'static str> {
         Some("burst")
     } else if options(limit) != options(other_limit) {
         Some("segments, count_refused or charged")
+    } else if limit.penalty() != other_limit.penalty() {
+        Some("penalty")
     } else if one.reserve != other.reserve {
         Some("reserve")
     } else if one.leases != other.leases {

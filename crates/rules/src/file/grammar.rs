@@ -12,7 +12,7 @@
 //! (`fields`), or hold what two fields mean together (`descriptor`, `rate_limit`).
 
 use crate::file::grammar_field::{one_of, reference, tollgate};
-use crate::file::grammar_limit::{CANDIDATE, LIMIT, REPLACED, RESERVE, SHADOW_MODE};
+use crate::file::grammar_limit::{CANDIDATE, LIMIT, PENALTY, REPLACED, RESERVE, SHADOW_MODE};
 use crate::file::{Field, Grammar, Kind, Mapping};
 use tollgate_limiter::{LimitFromRequest, OnUndecided};
 
@@ -145,12 +145,13 @@ pub(crate) static REQUEST_ENTRY: Mapping = Mapping {
 };
 
 /// Every mapping.
-pub(crate) static MAPPINGS: [&Mapping; 9] = [
+pub(crate) static MAPPINGS: [&Mapping; 10] = [
     &ROOT,
     &REQUESTS,
     &REQUEST_ENTRY,
     &DESCRIPTOR,
     &LIMIT,
+    &PENALTY,
     &RESERVE,
     &CANDIDATE,
     &REPLACED,
@@ -174,4 +175,4 @@ pub(crate) static OVERLAY: Grammar = Grammar {
 };
 
 /// The mappings that messages name. What a candidate may have, a limit may have.
-static NAMED: [&Mapping; 6] = [&ROOT, &DESCRIPTOR, &LIMIT, &RESERVE, &REPLACED, &OVER_LIMIT];
+static NAMED: [&Mapping; 7] = [&ROOT, &DESCRIPTOR, &LIMIT, &PENALTY, &RESERVE, &REPLACED, &OVER_LIMIT];

@@ -20,7 +20,8 @@ pub(crate) static LIMIT: Mapping = Mapping {
     fields: &[
         UNIT, UNIT_MULTIPLIER, REQUESTS_PER_UNIT, UNLIMITED, NAME, REPLACES, ALGORITHM, BURST,
         SEGMENTS, REFILL, CALENDAR, TIME_ZONE, WEEK_START, COUNT_REFUSED, CHARGED, HOLDER_KEY,
-        SLOT_SECONDS, RESERVE_OF_LIMIT, LEASE, COST, BUDGET, NOTIFY, RLQS, CANDIDATE_OF_LIMIT,
+        SLOT_SECONDS, PENALTY_OF_LIMIT, RESERVE_OF_LIMIT, LEASE, COST, BUDGET, NOTIFY, RLQS,
+        CANDIDATE_OF_LIMIT,
     ],
 };
 
@@ -72,6 +73,7 @@ pub(super) const CHARGED: Field = choice("charged", AlgorithmOption::CountRefuse
 const HOLDER_KEY: Field = choice("holder_key", AlgorithmOption::Slots, Kind::Text, "The key of the entry that identifies the holder of a slot; with Envoy, x-request-id.");
 const SLOT_SECONDS: Field = choice("slot_seconds", AlgorithmOption::Slots, Kind::Integer(1..=u32::MAX as u64), "How long a slot is held without a refund, in seconds.");
 pub(super) const NOTIFY: Field = tollgate("notify", Kind::Percents, "The shares of the limit, in percent, at which an event is sent, once a window; `true` for 50, 80 and 100.");
+const PENALTY_OF_LIMIT: Field = tollgate("penalty", Kind::Mapping(&PENALTY), "A caller that the limit refuses often is refused outright for a time.");
 const RLQS: Field = tollgate("rlqs", Kind::Boolean, "The limit is apportioned over the proxies that report to the rate limit quota service. A check of it is an error.");
 const PLAN_OF_LINE: Field = tollgate("plan", Kind::Text, "The name of a plan, whose limits the value has. It excludes all other fields but `shadow_mode`.");
 pub(super) const SHADOW_MODE: Field = reference("shadow_mode", Kind::Boolean, "Hits are counted and measured, and never refused.");
@@ -118,6 +120,23 @@ pub(super) const COST: Field = tollgate("cost", Kind::Decimal, "The price of a h
 pub(super) const BUDGET: Field = tollgate("budget", Kind::Text, "The name of a bucket that limits share whose descriptors differ only in their last entry.");
 pub(super) const RESERVE_OF_LIMIT: Field = tollgate("reserve", Kind::Mapping(&RESERVE), "Requests take an estimate before, and settle the true amount after.");
 pub(super) const LEASE: Field = tollgate("lease", Kind::Boolean, "Whether callers may lease hits of the limit. Default: true.");
+
+/// The largest factor of a penalty.
+pub(super) const PENALTY_FACTOR_MAX: u32 = 100;
+
+/// The penalty of a limit.
+pub(crate) static PENALTY: Mapping = Mapping {
+    name: "penalty",
+    place: "`penalty`",
+    about: "A penalty: a caller that the limit refuses often is refused outright for a time.",
+    fields: &[
+        tollgate("after", Kind::Integer(1..=u16::MAX as u64), "How many refusals begin a block; required.").required("add `after: 3`: so many refusals begin a block"),
+        tollgate("within", Kind::Duration, "The span in which refusals are counted, from 1s to 365d. The first refusal begins it; required.").required("add `within: 10m`: refusals are counted for so long"),
+        tollgate("block", Kind::Duration, "How long the first block is, from 1s to 365d; required.").required("add `block: 15m`: the caller is refused for so long"),
+        tollgate("factor", Kind::Integer(1..=PENALTY_FACTOR_MAX as u64), "How many times longer the next block is. Default: 1."),
+        tollgate("max", Kind::Duration, "How long the longest block is, and for how long after a block the next one is longer. Default: 1d, or `block` if that is longer."),
+    ],
+};
 
 /// The reservations of a limit.
 pub(crate) static RESERVE: Mapping = Mapping {

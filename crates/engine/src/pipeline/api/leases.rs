@@ -384,6 +384,7 @@ fn can_lease(check: &Check) -> bool {
     let counts_refused = check.limit.count_refused();
     check.algorithm.lease_policy() != LeasePolicy::Never
         && check.algorithm.can_reserve()
+        && check.limit.penalty().is_none()
         && matches!(counts_refused, None | Some(CountRefused::None))
 }
 

@@ -29,6 +29,7 @@ pub(super) fn overlaid(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &Rule) 
     }
     if overlaid.reserve != rule.reserve || overlaid.allowance != rule.allowance {
         fit_reserve(reader, entry, &mut overlaid)?;
+        fit_penalty(reader, entry, &overlaid)?;
     }
     if let Some(leases) = entry.leases {
         overlaid.leases = leases;
@@ -100,6 +101,30 @@ fn fit_reserve(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut Rule) -> O
     None
 }
 
+/// None, and a report, when a changed limit cannot have its penalty.
+fn fit_penalty(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &Rule) -> Option<()> {
+    let Allowance::Limited { limit, .. } = rule.allowance else {
+        return Some(());
+    };
+    if limit.penalty().is_none() {
+        return Some(());
+    }
+    let name = if rule.reserve.is_some() {
+        "reserve"
+    } else if limit.count_refused() == Some(CountRefused::InFull) {
+        "charged"
+    } else {
+        return Some(());
+    };
+    let message = format!("a penalty beside {name}");
+    let error = Diagnostic::error(Code::ConflictingKeys, entry.fields.at(name), message);
+    let error = error.label("the limit has `penalty`");
+    reader.report(error.help(format!(
+        "remove `{name}`, or exclude the limit by an entry before"
+    )));
+    None
+}
+
 fn overlaid_limit(
     reader: &mut Reader<'_>,
     entry: &Entry<'_>,
@@ -148,6 +173,10 @@ fn overlaid_limit(
             reader.report(error.help("remove `algorithm`: calendars need fixed_window"));
             return None;
         }
+    };
+    let changed = match limit.penalty() {
+        Some(penalty) => changed.with_penalty(*penalty),
+        None => changed,
     };
     (reader.error_count() == before).then_some(Allowance::Limited {
         limit: changed,

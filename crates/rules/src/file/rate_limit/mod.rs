@@ -1,11 +1,13 @@
 //! The fields `rate_limit` and `rate_limits`: what all limits have, and what those of one
 //! descriptor have together.
 //!
-//! `allowance` reads how many in how long, counted how, and `reserve` how requests pay.
+//! `allowance` reads how many in how long, counted how, `reserve` how requests pay, and `penalty`
+//! what becomes of callers that are refused often.
 //!
 //! What it deliberately does not do: know the position in the tree (`descriptor`).
 
 mod allowance;
+mod penalty;
 mod reserve;
 
 use crate::excerpt::excerpt;
@@ -16,6 +18,7 @@ use crate::yaml::Content;
 use tollgate_limiter::{Allowance, Candidate, Limit, LimitFromRequest, Rule};
 
 pub(super) use self::allowance::{algorithm, allowance, charged, count_refused, limited, segments};
+use self::penalty::with_penalty;
 use self::reserve::payment;
 pub(super) use self::reserve::{algorithms_that_reserve, reserve};
 
@@ -26,12 +29,13 @@ const LIMITS_MAX: usize = 16;
 const RLQS_ALGORITHM: &str = "token_bucket";
 
 /// Fields of a limit with `rlqs` that no proxy can obey.
-const WITHOUT_EFFECT_IN_RLQS: [&str; 12] = [
+const WITHOUT_EFFECT_IN_RLQS: [&str; 13] = [
     "burst",
     "refill",
     "calendar",
     "count_refused",
     "charged",
+    "penalty",
     "reserve",
     "lease",
     "cost",
@@ -217,7 +221,8 @@ fn rate_limit(
         let at = loader.limit_field(fields.span_of("rlqs"));
         loader.quotas.push(at);
     }
-    rule.allowance = allowance?;
+    let allowance = allowance?;
+    rule.allowance = with_penalty(&mut loader.reader, fields, allowance)?;
     (loader.reader.error_count() == errors_before).then_some((rule, replaces_at))
 }
 
