@@ -24,6 +24,7 @@
 //! | `descriptor_matcher` | finds the child node that matches an entry |
 //! | `reachability` | [`Shadowed`]: levels that no entry reaches |
 //! | `on_undecided` | [`OnUndecided`]: the answer to a request without a decision |
+//! | `overrides` | [`RuleOverride`]: limits of single descriptors, for a time |
 //! | `rule_set` | [`RuleSet`], [`MatchedRules`]: the configured tree of rules |
 //! | `key` | [`Key`], [`KeyHasher`], [`BucketIdentity`]: the identity of one bucket |
 //! | `check` | [`Check`], [`PlannedCheck`], [`LimitOrigin`]: one question about one bucket |
@@ -63,6 +64,8 @@ pub mod limit_table;
 mod limit_table_builder;
 
 pub mod rule;
+
+mod overrides;
 
 mod node_match;
 
@@ -113,6 +116,7 @@ pub use limit::{CountRefused, Limit, LimitError, Rate, Window};
 pub use limit_table::{LimitTable, LineForm, RuleLines, TableDifference, TableLine};
 pub use limit_table_builder::{AddLineError, LimitTableBuilder, TABLE_FORMS_MAX, TABLE_LINES_MAX};
 pub use on_undecided::OnUndecided;
+pub use overrides::{OverrideCounts, OverrideEffect, RuleOverride, WithoutEffect};
 pub use pattern::{
     MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget,
 };
@@ -125,7 +129,7 @@ pub use reservation::{
 };
 pub use rule::{
     Candidate, IdentityValue, Level, LimitFromRequest, MetadataValue, OverLimitResponse,
-    Placeholder, Rule, Template,
+    Overriding, Placeholder, Rule, Template,
 };
 pub use rule_set::{
     ANY_TEXT, AddNodeError, DomainRules, Match, MatchKind, MatchedRules, Parent, RegexWords,

@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::algorithm::{Algorithm, FixedWindow, TokenBucket};
+use super::algorithm::{Algorithm, FixedWindow, Outcome, TokenBucket};
 use super::allowance::Allowance;
 use super::check::{Check, LimitOrigin, PlannedCheck, override_fingerprint};
 use super::descriptor::{Descriptor, Entry, Hits, Operation, Override, Request};
@@ -20,9 +20,10 @@ use super::on_undecided::OnUndecided;
 use super::pattern::{MATCHING_STEPS_MAX, StepBudget};
 use super::planned_steps::PlannedSteps;
 use super::replacements::Replacements;
-use super::reservation::{COST_ONE, Step};
+use super::reservation::{COST_ONE, ReservationOutcome, Step};
 use super::rule::Rule;
 use super::rule_set::{MatchedRules, RuleSet};
+use super::timestamp::Timestamp;
 
 /// The plan of one descriptor.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -45,13 +46,14 @@ pub struct Plan<'r> {
 /// The memory of a plan. It borrows nothing, so it can wait for a store beside the generation of
 /// rules that it refers to, and be used again for the next request without an allocation.
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // each is about another part of a request
 pub struct PlanBuffer {
     /// One for each descriptor, in the order sent.
     descriptors: Vec<DescriptorPlan>,
     /// The checks for the store, in order.
     checks: Vec<Check>,
-    /// The index of each check's rule; none for an override.
-    rule_indices: Vec<Option<usize>>,
+    /// The position of each check's rule; none for a limit that came with the request.
+    rule_positions: Vec<Option<usize>>,
     /// The rules that each descriptor matched, enforced or not.
     matched: Vec<MatchedRange>,
     domain_known: bool,
@@ -67,9 +69,11 @@ pub struct PlanBuffer {
     matching_budget_exceeded: bool,
     /// A rule that matched is apportioned over proxies, and answers no requests.
     has_quota: bool,
+    /// An override blocks one of the descriptors.
+    has_blocked: bool,
 }
 
-/// [`MatchedRules`] as a range of rule indices.
+/// [`MatchedRules`] as a range of positions of rules.
 #[derive(Clone, Debug, Default)]
 struct MatchedRange {
     rules: Range<usize>,
@@ -127,8 +131,8 @@ impl<'r> Plan<'r> {
     /// One check and its origin, by its index in [`Plan::checks`].
     #[inline]
     pub fn planned_check(&self, position: usize) -> Option<PlannedCheck<'_, 'r>> {
-        let origin = match self.buffer.rule_indices.get(position)? {
-            Some(rule) => LimitOrigin::Rule(self.rules.rules().get(*rule)?),
+        let origin = match self.buffer.rule_positions.get(position)? {
+            Some(rule) => LimitOrigin::Rule(self.rules.all_rules().get(*rule)?),
             None => LimitOrigin::Override,
         };
         let check = self.buffer.checks.get(position)?;
@@ -144,7 +148,7 @@ impl<'r> Plan<'r> {
     /// The rules that each descriptor matched, enforced or not, in the order sent.
     #[inline]
     pub fn matched(&self) -> impl Iterator<Item = MatchedRules<'r>> {
-        let rules = self.rules.rules();
+        let rules = self.rules.all_rules();
         self.buffer.matched.iter().map(|matched| MatchedRules {
             rules: rules.get(matched.rules.clone()).unwrap_or_default(),
             entries: matched.entries,
@@ -257,9 +261,9 @@ impl<'r> Plan<'r> {
 
     /// The checks that start a reservation, each with its rule: to set an amount that was learnt.
     pub fn starts_mut(&mut self) -> impl Iterator<Item = (&'r Rule, &mut Check)> {
-        let rules = self.rules.rules();
+        let rules = self.rules.all_rules();
         let checks = self.buffer.checks.iter_mut();
-        let planned = checks.zip(&self.buffer.rule_indices);
+        let planned = checks.zip(&self.buffer.rule_positions);
         planned.filter_map(move |(check, rule)| {
             let rule = rules.get((*rule)?)?;
             check.reserves().then_some((rule, check))
@@ -294,7 +298,7 @@ impl<'r> Plan<'r> {
         let PlanBuffer {
             descriptors,
             checks,
-            rule_indices,
+            rule_positions,
             matched,
             ..
         } = &mut self.buffer;
@@ -306,12 +310,12 @@ impl<'r> Plan<'r> {
             if matched.rules.len() > 1 {
                 continue;
             }
-            let (Some(check), Some(rule_index)) =
-                (checks.get_mut(range.start), rule_indices.get(range.start))
+            let (Some(check), Some(rule_position)) =
+                (checks.get_mut(range.start), rule_positions.get(range.start))
             else {
                 continue;
             };
-            let rule = rule_index.and_then(|index| self.rules.rules().get(index));
+            let rule = rule_position.and_then(|index| self.rules.all_rules().get(index));
             if rule.is_some_and(|rule| rule.budget.is_some()) {
                 continue;
             }
@@ -339,9 +343,49 @@ impl<'r> Plan<'r> {
         if !self.buffer.has_quota {
             return None;
         }
-        let rules = self.buffer.rule_indices.iter().flatten();
-        let mut rules = rules.filter_map(|index| self.rules.rules().get(*index));
+        let rules = self.buffer.rule_positions.iter().flatten();
+        let mut rules = rules.filter_map(|index| self.rules.all_rules().get(*index));
         rules.find(|rule| rule.rlqs)
+    }
+
+    /// Refuses the checks that an override blocks, whatever the store made of them, until their
+    /// time. `now` is asked only where there are any.
+    #[inline]
+    pub fn refuse_blocked(
+        &self,
+        outcomes: &mut [Option<Outcome>],
+        now: impl FnOnce() -> Timestamp,
+    ) {
+        if self.buffer.has_blocked {
+            self.refuse_until(outcomes, now());
+        }
+    }
+
+    #[cold]
+    fn refuse_until(&self, outcomes: &mut [Option<Outcome>], now: Timestamp) {
+        for position in 0..self.buffer.checks.len() {
+            let Some(PlannedCheck { check, origin }) = self.planned_check(position) else {
+                continue;
+            };
+            if let LimitOrigin::Rule(rule) = origin
+                && check.operation.hits.can_be_refused()
+                && let Some(until) = rule.blocked_until()
+                && let Some(outcome) = outcomes.get_mut(self.deciding(position))
+            {
+                let left_us = until.since_us(now);
+                *outcome = Some(Outcome {
+                    allowed: false,
+                    used_before: outcome.map_or(0, |outcome| outcome.used_before),
+                    remaining: 0,
+                    reset_us: left_us,
+                    retry_us: Some(left_us),
+                    bucket_time: outcome.map_or(now, |outcome| outcome.bucket_time),
+                    blocked: false,
+                    reservation: outcome
+                        .map_or_else(ReservationOutcome::default, |outcome| outcome.reservation),
+                });
+            }
+        }
     }
 
     /// How many overrides had no usable unit and were ignored.
@@ -404,7 +448,7 @@ impl<'r> Plan<'r> {
             for rule in matched.rules {
                 replaced.add(rule);
             }
-            let start = matched.rules.first().map_or(0, |rule| rule.index);
+            let start = matched.rules.first().map_or(0, |rule| rule.position);
             buffer.matched.push(MatchedRange {
                 rules: start..start.saturating_add(matched.rules.len()),
                 entries: matched.entries,
@@ -458,10 +502,13 @@ impl<'r> Plan<'r> {
             .entries
             .split_at_checked(matched.entries)
             .unwrap_or((descriptor.entries, &[]));
-        let rules = self.rules.rules().get(matched.rules.clone());
+        let rules = self.rules.all_rules().get(matched.rules.clone());
         let rules = rules.unwrap_or_default();
         let adjusted = match &descriptor.limit {
-            Some(Override::Limit(limit)) => buffer.adjusted(rules, limit),
+            // What an operator has set goes first.
+            Some(Override::Limit(limit)) if rules.iter().all(|rule| rule.overriding.is_none()) => {
+                buffer.adjusted(rules, limit)
+            }
             _ => None,
         };
         for rule in rules {
@@ -472,6 +519,7 @@ impl<'r> Plan<'r> {
                 continue;
             }
             buffer.has_quota |= rule.rlqs;
+            buffer.has_blocked |= rule.blocked_until().is_some();
             let of_line = match adjusted {
                 Some((index, adjusted)) if index == rule.index => Some(adjusted),
                 _ => matched.line.map(|line| rule.limit_of(line, limit)),
@@ -560,13 +608,14 @@ impl PlanBuffer {
         }
         self.descriptors.clear();
         self.checks.clear();
-        self.rule_indices.clear();
+        self.rule_positions.clear();
         self.matched.clear();
         self.all_or_nothing = None;
         self.on_store_failure = None;
         self.invalid_overrides = 0;
         self.matching_budget_exceeded = false;
         self.has_quota = false;
+        self.has_blocked = false;
     }
 
     /// Appends the check of one bucket.
@@ -592,6 +641,7 @@ impl PlanBuffer {
                 || identity.limit.penalty().is_some(),
             bucket_name: None,
         });
-        self.rule_indices.push(identity.rule.map(|rule| rule.index));
+        self.rule_positions
+            .push(identity.rule.map(|rule| rule.position));
     }
 }

@@ -16,6 +16,7 @@ use super::descriptor::Entry;
 use super::limit::Limit;
 use super::limit_table::{RuleLines, TableLine};
 use super::reservation::{COST_ONE, Cost, ReserveRule};
+use super::timestamp::Timestamp;
 use super::values::{LevelValues, Values};
 
 /// One level of the tree, as configured.
@@ -114,6 +115,15 @@ pub enum LimitFromRequest {
     Adjust,
 }
 
+/// What a rule of an override is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Overriding {
+    /// A limit, or none.
+    Limit,
+    /// A limit of 0 until this time.
+    BlockedUntil(Timestamp),
+}
+
 /// One configured limit.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::struct_excessive_bools)] // each is a field of rules files
@@ -161,8 +171,12 @@ pub struct Rule {
     pub plan: Option<Arc<str>>,
     /// The lines of a table that it is for; none for a limit of the rules file itself.
     pub lines: Option<Box<RuleLines>>,
-    /// Its index in its rule set.
+    /// What an override makes of it; none for a rule as written.
+    pub overriding: Option<Overriding>,
+    /// Its index in its rule set, or that of the rule that it overrides.
     pub index: usize,
+    /// Where it is among all rules of its set, with those of overrides.
+    pub position: usize,
     /// Identifies the rule across rule sets: a rule with the same path that counts alike has the
     /// same number.
     pub fingerprint: u64,
@@ -318,7 +332,9 @@ impl Rule {
             over_limit: None,
             plan: None,
             lines: None,
+            overriding: None,
             index: 0,
+            position: 0,
             fingerprint: 0,
         }
     }
@@ -357,6 +373,20 @@ impl Rule {
             })),
         }
         tried
+    }
+
+    /// Sets where it is in its set, as it is written.
+    pub(super) fn set_position(&mut self, position: usize) {
+        (self.index, self.position) = (position, position);
+    }
+
+    /// Until when an override blocks the descriptor; none where it does not.
+    #[inline]
+    pub fn blocked_until(&self) -> Option<Timestamp> {
+        match self.overriding {
+            Some(Overriding::BlockedUntil(until)) => Some(until),
+            Some(Overriding::Limit) | None => None,
+        }
     }
 
     /// Computes `fingerprint` from domain, path, name, algorithm and window. It costs one hash when

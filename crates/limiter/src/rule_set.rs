@@ -25,6 +25,7 @@ use super::descriptor_matcher::{DescriptorMatcher, get};
 use super::limit_table::{LimitTable, RuleLines, TableLine};
 use super::node_match::NodeIndex;
 use super::on_undecided::OnUndecided;
+use super::overrides::{OverrideCounts, Overrides, RuleOverride, WithoutEffect};
 use super::pattern::{MATCHING_STEPS_MAX, PatternCompiler, PatternError, StepBudget};
 use super::reachability::ShadowSearch;
 use super::rule::{Level, LimitFromRequest, Rule};
@@ -38,7 +39,10 @@ pub use super::reachability::{ANY_TEXT, RegexWords, Shadowed, ShadowedPart};
 pub struct RuleSet {
     domains: HashMap<Vec<u8>, Domain>,
     nodes: Vec<Node>,
+    /// Those that are written, then those of overrides.
     rules: Vec<Rule>,
+    /// How many of them are of overrides.
+    overriding: usize,
 }
 
 /// What a descriptor matched.
@@ -79,6 +83,8 @@ struct Domain {
     all_or_nothing: Option<bool>,
     /// The answer when the shared store does not decide; none when not configured.
     on_store_failure: Option<OnUndecided>,
+    /// None while there are none.
+    overrides: Option<Arc<Overrides>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -207,7 +213,7 @@ impl RuleSet {
         if let Some(node) = self.nodes.get_mut(node) {
             let start = self.rules.len();
             for mut rule in rules {
-                rule.index = self.rules.len();
+                rule.set_position(self.rules.len());
                 rule.fingerprint = rule.compute_fingerprint();
                 self.rules.push(rule);
             }
@@ -235,7 +241,7 @@ impl RuleSet {
                     form,
                     is_plan: rule.plan.is_some(),
                 }));
-                rule.index = self.rules.len();
+                rule.set_position(self.rules.len());
                 rule.fingerprint = rule.compute_fingerprint();
                 self.rules.push(rule);
             }
@@ -261,7 +267,7 @@ impl RuleSet {
             let levels = level(one).zip(level(other));
             levels.is_some_and(|(one, other)| Arc::ptr_eq(one, other))
         };
-        self.rules
+        self.rules()
             .iter()
             .enumerate()
             .filter_map(move |(index, rule)| {
@@ -282,10 +288,9 @@ impl RuleSet {
         if self.rules.iter().all(|rule| rule.candidate.is_none()) {
             return None;
         }
-        let mut set = Self {
-            rules: Vec::new(),
-            ..self.clone()
-        };
+        let mut set = self.clone();
+        set.clear_overrides();
+        set.rules.clear();
         for node in 0..set.nodes.len() {
             // No rule with a table has a candidate.
             if let Some(node) = set.nodes.get_mut(node) {
@@ -300,7 +305,7 @@ impl RuleSet {
 
     /// Replaces the rule with this index by one of the same path. Gives whether there is one.
     pub fn replace_rule(&mut self, index: usize, mut rule: Rule) -> bool {
-        rule.index = index;
+        rule.set_position(index);
         rule.fingerprint = rule.compute_fingerprint();
         let replaced = self.rules.get_mut(index);
         replaced.map(|replaced| *replaced = rule).is_some()
@@ -388,10 +393,95 @@ impl RuleSet {
         self.domains.get(domain)?.on_store_failure
     }
 
-    /// Every rule, in the order added.
+    /// Every rule, in the order added. Those of overrides are not among them.
     #[inline]
     pub fn rules(&self) -> &[Rule] {
+        let written = self.rules.len().saturating_sub(self.overriding);
+        self.rules.get(..written).unwrap_or_default()
+    }
+
+    /// The rules of overrides.
+    pub fn override_rules(&self) -> &[Rule] {
+        let written = self.rules.len().saturating_sub(self.overriding);
+        self.rules.get(written..).unwrap_or_default()
+    }
+
+    /// Every rule by its position, with those of overrides.
+    #[inline]
+    pub(super) fn all_rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// Takes all overrides away.
+    fn clear_overrides(&mut self) {
+        self.rules
+            .truncate(self.rules.len().saturating_sub(self.overriding));
+        self.overriding = 0;
+        for domain in self.domains.values_mut() {
+            domain.overrides = None;
+        }
+    }
+
+    /// Sets the overrides, in place of any before. Those without effect are left out.
+    pub fn set_overrides<'o>(&mut self, overrides: impl IntoIterator<Item = RuleOverride<'o>>) {
+        self.clear_overrides();
+        let mut by_domain: HashMap<&[u8], Overrides> = HashMap::new();
+        for one in overrides {
+            let Ok((_, rules)) = self.rules_of_override(&one) else {
+                continue;
+            };
+            let start = self.rules.len();
+            for mut rule in rules {
+                rule.position = self.rules.len();
+                rule.fingerprint = rule.compute_fingerprint();
+                self.rules.push(rule);
+                self.overriding = self.overriding.saturating_add(1);
+            }
+            let of_domain = by_domain.entry(one.domain).or_default();
+            of_domain.add(&one.entries, start..self.rules.len());
+        }
+        for (name, overrides) in by_domain {
+            if let Some(domain) = self.domains.get_mut(name) {
+                domain.overrides = Some(Arc::new(overrides));
+            }
+        }
+    }
+
+    /// The rules that an override takes the place of.
+    ///
+    /// # Errors
+    ///
+    /// Why it has no effect.
+    pub fn overridden_by(&self, one: &RuleOverride<'_>) -> Result<&[Rule], WithoutEffect> {
+        let (met, _) = self.rules_of_override(one)?;
+        Ok(self.rules.get(met).unwrap_or_default())
+    }
+
+    /// The positions of the rules that an override takes the place of, and its own rules.
+    fn rules_of_override(
+        &self,
+        one: &RuleOverride<'_>,
+    ) -> Result<(Range<usize>, Vec<Rule>), WithoutEffect> {
+        let steps = StepBudget::new(MATCHING_STEPS_MAX);
+        let domain = self.domain(one.domain);
+        let domain = domain.ok_or(WithoutEffect::UnknownDomain)?;
+        let matched = domain.find_written(&one.entries, &steps);
+        let matched = matched.filter(|_| !steps.is_exhausted());
+        let matched = matched.ok_or(WithoutEffect::NoRule)?;
+        if matched.entries < one.entries.len() {
+            return Err(WithoutEffect::NamesHolder);
+        }
+        let first = matched.rules.first().map_or(0, |rule| rule.position);
+        let met = first..first.saturating_add(matched.rules.len());
+        Ok((met, one.effect.rules(matched.rules)?))
+    }
+
+    /// How many overrides take the place of the rules of each level.
+    pub fn override_counts(&self) -> OverrideCounts {
+        let domains = self.domains.values();
+        let overrides = domains.filter_map(|domain| domain.overrides.as_ref());
+        let first = overrides.flat_map(|overrides| overrides.first_rules());
+        OverrideCounts::of(first.filter_map(|position| self.rules.get(position)))
     }
 
     /// The most limits that a descriptor has.
@@ -399,7 +489,10 @@ impl RuleSet {
         let of_lines = |node: &Node| node.by_value.as_ref()?.forms.iter().map(Range::len).max();
         let limits = self.nodes.iter();
         let limits = limits.map(|node| node.rules.len().max(of_lines(node).unwrap_or_default()));
-        limits.max().unwrap_or_default().max(1)
+        let of_overrides = self.domains.values();
+        let of_overrides = of_overrides.filter_map(|domain| domain.overrides.as_ref());
+        let of_overrides = of_overrides.map(|overrides| overrides.limits_max());
+        limits.chain(of_overrides).max().unwrap_or_default().max(1)
     }
 
     /// The number of known domains.
@@ -586,7 +679,39 @@ impl<'r> DomainRules<'r> {
 
     /// The rules for a descriptor; none when no limit applies. The result is meaningless once
     /// `steps` are exhausted.
+    #[inline]
     pub fn find(&self, entries: &[Entry<'_>], steps: &StepBudget) -> Option<MatchedRules<'r>> {
+        let matched = self.find_written(entries, steps)?;
+        match &self.domain.overrides {
+            None => Some(matched),
+            Some(overrides) => Some(self.overridden(overrides, matched, entries)),
+        }
+    }
+
+    /// The rules of a descriptor's override, if it has one. A function of its own, so that the
+    /// search without overrides stays small.
+    #[inline(never)]
+    fn overridden(
+        &self,
+        overrides: &Overrides,
+        matched: MatchedRules<'r>,
+        entries: &[Entry<'_>],
+    ) -> MatchedRules<'r> {
+        let entries = entries.get(..matched.entries).unwrap_or_default();
+        let rules = overrides.find(entries);
+        let rules = rules.and_then(|rules| self.rules.rules.get(rules));
+        match rules {
+            None => matched,
+            Some(rules) => MatchedRules {
+                rules,
+                line: None,
+                ..matched
+            },
+        }
+    }
+
+    /// The rules as written for a descriptor.
+    fn find_written(&self, entries: &[Entry<'_>], steps: &StepBudget) -> Option<MatchedRules<'r>> {
         let mut matcher = &self.domain.matcher;
         let mut reached: &[Rule] = &[];
         let mut line = None;

@@ -16,6 +16,7 @@ mod ledger;
 mod limits;
 mod marks;
 mod modes;
+mod overrides;
 mod planning;
 mod refused;
 mod shared;
