@@ -13,7 +13,7 @@ use crate::patterns::Automata;
 use crate::refused_domain::RefusedDomain;
 use crate::requests::RequestMapping;
 use crate::yaml::{Content, Node};
-use tollgate_limiter::{Level, Parent, RuleSet, Values};
+use tollgate_limiter::{Level, Parent, Rule, RuleSet, Values};
 
 /// How several files are combined, and what is added to them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -45,10 +45,15 @@ pub struct LoadedRules {
     pub requests: Arc<RequestMappings>,
     /// Domains whose newest files have errors, and are not in these rules.
     pub refused_domains: Vec<RefusedDomain>,
+    /// The plans.
+    pub plans: Arc<Plans>,
 }
 
 /// How descriptors are made of HTTP requests, by domain.
 pub type RequestMappings = HashMap<String, Arc<RequestMapping>>;
+
+/// The limits of plans by name: rules in which only what belongs to a limit is set.
+pub type Plans = HashMap<String, Vec<Rule>>;
 
 /// What the files that were walked so far hold.
 pub(super) struct Loader<'s> {
@@ -77,6 +82,8 @@ pub(super) struct Loader<'s> {
     pub(super) requests: RequestMappings,
     /// The plans of all files.
     pub(super) plans: HashMap<String, Plan>,
+    /// The plans that were read.
+    pub(super) read_plans: Plans,
 }
 
 /// A plan, as it is written.
@@ -137,6 +144,7 @@ impl Loader<'_> {
             tables: Vec::new(),
             requests: HashMap::new(),
             plans: HashMap::new(),
+            read_plans: Plans::new(),
         }
     }
 

@@ -90,7 +90,8 @@ pub use self::limit_files::{
     LINE_ERRORS_MAX, LimitFiles, LineError, LoadedTable, ReadTable, TableErrors, TableStamp,
 };
 pub use self::limits_from::{LINE_FIELDS, read_table};
-pub use self::loader::{LoadedRules, Options, RequestMappings};
+pub use self::loader::{LoadedRules, Options, Plans, RequestMappings};
+pub use self::plans::read_limits;
 pub use self::reader::TEXT_BYTES_MAX;
 pub use self::report::Report;
 pub use self::rule_origin::{RuleOrigin, RuleOrigins};
@@ -204,5 +205,6 @@ fn finish<'s>(
         tables: loader.tables,
         requests: Arc::new(loader.requests),
         refused_domains: Vec::new(),
+        plans: Arc::new(loader.read_plans),
     })
 }

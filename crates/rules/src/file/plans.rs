@@ -14,7 +14,8 @@ use crate::excerpt::excerpt;
 use crate::file::corrections::nearest;
 use crate::file::loader::{LimitFieldOrigin, Loader, Plan};
 use crate::file::rate_limit::{limits, rate_limits};
-use crate::file::{Code, Diagnostic, FieldPath, FieldPlace, Fields, Item};
+use crate::file::reader::unfolding_budget;
+use crate::file::{Code, Diagnostic, FieldPath, FieldPlace, Fields, Item, Options, grammar};
 use crate::yaml::{Content, Node, kind};
 use tollgate_limiter::Rule;
 
@@ -116,14 +117,38 @@ pub(super) fn check_plans(loader: &mut Loader<'_>, fields: &Fields<'_>) {
             continue;
         }
         seen.insert(name, at.clone());
+        let name = name.to_owned();
         let items = items(plan, &path);
         if items.is_empty() || matches!(plan.content, Content::Scalar { .. }) {
-            let message = format!("the plan '{}' has no limit", excerpt(name));
+            let message = format!("the plan '{}' has no limit", excerpt(&name));
             let help = "write a limit, or a list of limits; `{unlimited: true}` is one";
             reader.error(Code::MissingKey, at, message, help);
             continue;
         }
-        read_alone(loader, items);
+        let limits = read_alone(loader, items);
+        loader.read_plans.insert(name, limits);
+    }
+}
+
+/// Reads limits that are in no rules file: a mapping, or a list of mappings, with the fields of
+/// `rate_limit`. Only what belongs to a limit is set in the rules.
+///
+/// # Errors
+///
+/// The first mistake: the field, what is wrong, and what to do.
+pub fn read_limits(text: &str) -> Result<Vec<Rule>, String> {
+    let mut loader = Loader::new(&grammar::RULES, Options::default());
+    let reader = &mut loader.reader;
+    reader.file("limit", text, unfolding_budget(text));
+    let mut rules = Vec::new();
+    if let Some(root) = reader.parse_root("there is no limit", "write a limit") {
+        rules = read_alone(&mut loader, items(&root, &FieldPath::ROOT.field("limit")));
+    }
+    match loader.reader.report.errors.into_iter().next() {
+        Some(error) if error.path.is_empty() => Err(format!("{}; {}", error.message, error.help)),
+        Some(error) => Err(format!("{}: {}; {}", error.path, error.message, error.help)),
+        None if rules.is_empty() => Err("there is no limit; write one".to_owned()),
+        None => Ok(rules),
     }
 }
 
@@ -174,7 +199,7 @@ pub(super) fn rules_of_plan(
         read.for_each(|read| read.place = named_at);
     }
     if let Some(error) = error {
-        let ((), of_plan) = quietly(loader, |loader| read_alone(loader, items()));
+        let (_, of_plan) = quietly(loader, |loader| read_alone(loader, items()));
         // What is wrong with the plan itself is reported where it is written.
         if of_plan.is_none() {
             let message = error.message;
@@ -195,12 +220,13 @@ pub(super) fn rules_of_plan(
 }
 
 /// Reads the limits of a plan for their mistakes. Only rules that have the plan count.
-fn read_alone(loader: &mut Loader<'_>, items: Vec<Item<'_>>) {
+fn read_alone(loader: &mut Loader<'_>, items: Vec<Item<'_>>) -> Vec<Rule> {
     let before = places(loader).map(|places| places.len());
-    limits(loader, items, &Rule::new("", Vec::new()));
+    let rules = limits(loader, items, &Rule::new("", Vec::new()));
     for (places, before) in places(loader).into_iter().zip(before) {
         places.truncate(before);
     }
+    rules
 }
 
 /// The places of fields of limits that are compared when all files are read.
