@@ -24,6 +24,7 @@ use std::task::Context;
 
 use tollgate_limiter::{BucketNaming, Check};
 use tollgate_store::rate_leases::RateLeases;
+use tollgate_store::shared_records::SharedRecords;
 use tollgate_store::{
     AskFuture, BatchClient, CheckResult, Deadline, DrainFuture, PartialReply, Purpose,
     RequestsApart, Store, StoreError, StoreHealth, StoreInspection, StoreReply, TentativeTake,
@@ -146,6 +147,10 @@ impl Store for FailoverStore {
 
     fn rate_leases(&self) -> Option<Arc<dyn RateLeases>> {
         self.first.rate_leases()
+    }
+
+    fn shared_records(&self) -> Option<Arc<dyn SharedRecords>> {
+        self.first.shared_records()
     }
 
     fn health(&self) -> Option<StoreHealth> {

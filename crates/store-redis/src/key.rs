@@ -76,6 +76,17 @@ pub(super) fn rate_lease_era(prefix: &str) -> String {
     format!("{prefix}tg:{{{RATE_LEASE_TAG}}}:era")
 }
 
+/// The hash of records that replicas share. It has the tag of rate leases, so that one node of a
+/// cluster has it with its version.
+pub(super) fn records(prefix: &str) -> String {
+    format!("{prefix}tg:{{{RATE_LEASE_TAG}}}:records")
+}
+
+/// The version of these records.
+pub(super) fn records_version(prefix: &str) -> String {
+    format!("{prefix}tg:{{{RATE_LEASE_TAG}}}:version")
+}
+
 /// The bucket that a probe decides under this tag.
 pub(super) fn probe(prefix: &str, tag: u8) -> String {
     format!("{prefix}tg:{{{tag:02x}}}:try")

@@ -18,6 +18,7 @@ mod nodes;
 mod rate_leases;
 mod reference_key;
 pub mod script;
+mod shared_records;
 mod target;
 mod worker;
 
@@ -38,6 +39,7 @@ use self::node::{Breakers, Node};
 use self::nodes::{Endpoint, Nodes};
 use self::rate_leases::RedisRateLeases;
 pub use self::reference_key::{REFERENCE_KEY_BYTES_MAX, reference_key};
+use self::shared_records::RedisSharedRecords;
 pub use self::target::{
     Address, Login, Password, ReferenceVariables, Secret, Servers, Target, TargetError,
 };
@@ -46,6 +48,7 @@ use self::worker::topology_task::TopologyTask;
 use tollgate_limiter::{BucketNaming, Check, Key};
 use tollgate_store::queue::{Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
 use tollgate_store::rate_leases::RateLeases;
+use tollgate_store::shared_records::SharedRecords;
 use tollgate_store::{
     BatchClient, BuildError, CheckResult, Deadline, PartialReply, Purpose, RefundSink, Setup,
     SharedSettings, Store, StoreError, StoreFault, StoreHealth, StoreInspection, Ticket, Worker,
@@ -253,6 +256,11 @@ impl Store for RedisStore {
 
     fn rate_leases(&self) -> Option<Arc<dyn RateLeases>> {
         Some(self.rate_leases.clone()?)
+    }
+
+    fn shared_records(&self) -> Option<Arc<dyn SharedRecords>> {
+        let shared = self.rate_leases.as_ref()?.shared();
+        Some(Arc::new(RedisSharedRecords { shared }))
     }
 
     fn bucket_naming(&self) -> Option<BucketNaming> {

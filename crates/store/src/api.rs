@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::rate_leases::RateLeases;
+use crate::shared_records::SharedRecords;
 use crate::{CheckResult, StoreError, TentativeTake};
 use tollgate_limiter::{BucketNaming, Check, Timestamp};
 use tollgate_system::clock::Clock;
@@ -103,6 +104,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Leases of rates that replicas share. None where no other replica uses the store.
     fn rate_leases(&self) -> Option<Arc<dyn RateLeases>> {
+        None
+    }
+
+    /// Records that replicas share. None where no other replica uses the store.
+    fn shared_records(&self) -> Option<Arc<dyn SharedRecords>> {
         None
     }
 

@@ -7,6 +7,7 @@ pub mod memory;
 pub mod queue;
 pub mod rate_leases;
 pub mod refund_queue;
+pub mod shared_records;
 pub mod snapshot;
 mod store_error;
 mod tentative_take;

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use super::command;
 use crate::cluster::{Cluster, REDIRECTS_MAX, Redirect, connected, pause_after_redirects};
 use crate::connection::Connection;
+use crate::error_class::fault_of;
 use crate::node::Node;
 use crate::target::Address;
 use tollgate_store::StoreFault;
@@ -22,12 +23,12 @@ use tollgate_store::rate_leases::{RateLeaseRequest, RateLeaseResult};
 use tollgate_telemetry::metrics::StoreMetrics;
 
 /// What all calls have in common.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     /// The node of a single server, or the nodes of a cluster by the number of their node slot.
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) cluster: Option<Arc<Cluster>>,
     /// The prefix of every key.
-    pub(super) prefix: Arc<str>,
+    pub(crate) prefix: Arc<str>,
     /// How long a call may take.
     pub(super) deadline: Duration,
     pub(super) metrics: StoreMetrics,
@@ -238,6 +239,25 @@ async fn connection(
 // === impl Shared ===
 
 impl Shared {
+    /// The reply to a command on keys of the tag, wherever their slot is by now.
+    pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, StoreFault> {
+        for round in 0..REDIRECTS_MAX {
+            pause_after_redirects(round).await;
+            let cluster = self.cluster.as_ref();
+            let node_slot = cluster.map_or(0, |cluster| cluster.node_slot_of_rate_leases());
+            let (mut connection, address) = connection(self, node_slot).await?;
+            let error = match connection.ask(command).await {
+                Ok(reply) => return Ok(reply),
+                Err(error) => error,
+            };
+            match cluster.and_then(|_| Redirect::of(&error, &address)) {
+                Some(redirect) => drop(self.follow(redirect)),
+                None => return Err(fault_of(&error).unwrap_or(StoreFault::UnexpectedReply)),
+            }
+        }
+        Err(StoreFault::ClusterDown)
+    }
+
     /// Where a redirected exchange goes next.
     fn follow(&self, redirect: Redirect) -> State {
         self.metrics.redirects.inc();

@@ -25,7 +25,8 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use self::call::{Call, Shared};
+use self::call::Call;
+pub(crate) use self::call::Shared;
 use super::nodes::Nodes;
 use tollgate_store::StoreFault;
 use tollgate_store::rate_leases::{RateLeaseFuture, RateLeaseRequest, RateLeaseResult, RateLeases};
@@ -59,6 +60,13 @@ impl RedisRateLeases {
                 calls: Semaphore::new(CALLS_MAX),
             }),
         }))
+    }
+}
+
+impl RedisRateLeases {
+    /// What asks the node of the tag.
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
     }
 }
 

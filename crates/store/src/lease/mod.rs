@@ -26,6 +26,7 @@ use self::leases::Leases;
 pub use self::worker::LeaseWorker;
 use crate::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
 use crate::rate_leases::RateLeases;
+use crate::shared_records::SharedRecords;
 use crate::{BatchClient, DrainFuture, Store, StoreHealth, StoreInspection};
 use tollgate_limiter::BucketNaming;
 use tollgate_system::clock::Clock;
@@ -113,6 +114,10 @@ impl Store for LeasedStore {
 
     fn rate_leases(&self) -> Option<Arc<dyn RateLeases>> {
         self.shared.rate_leases()
+    }
+
+    fn shared_records(&self) -> Option<Arc<dyn SharedRecords>> {
+        self.shared.shared_records()
     }
 
     fn health(&self) -> Option<StoreHealth> {
