@@ -101,6 +101,7 @@ fn write(copier: &BucketCopier, path: &Path) -> (Written, f64, f64) {
         hash_secret: [1; 16],
         written_at: SystemClock::new().now(),
         partitions: 2,
+        overrides: Vec::new(),
     };
     let file = BufWriter::with_capacity(256 << 10, NewFile::create(path).unwrap());
     let mut writer = Writer::new(file, &header).unwrap();

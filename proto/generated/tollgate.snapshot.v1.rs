@@ -29,6 +29,10 @@ pub struct Header {
     /// How many partitions there were.
     #[prost(fixed32, tag = "3")]
     pub partitions: u32,
+    /// Overrides that operators have set, each as JSON (`Override` of the admin API). A reader that does
+    /// not know them leaves them out.
+    #[prost(bytes = "vec", repeated, tag = "4")]
+    pub overrides: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
 }
 /// Buckets of one partition. Columns 2 to 9 have one number for each bucket.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

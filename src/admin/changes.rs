@@ -1,8 +1,8 @@
 //! `POST /reset` forgets the buckets of one descriptor, `POST /shadow` keeps one rule in shadow
 //! mode until a time.
 //!
-//! Their bodies are bounded in size, number and time, and parsed strictly. Each request for a
-//! change is one log line of the audit and one count.
+//! `overrides` has more. Their bodies are bounded in size, number and time, and parsed strictly.
+//! Each request for a change is one log line of the audit and one count.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ const FIELD_BYTES_MAX: usize = 1_024;
 
 /// A request for a change.
 pub(super) struct Change<'a> {
-    /// `reset` or `shadow`.
+    /// `reset`, `shadow`, `override` or `record`.
     pub(super) name: &'static str,
     /// The client.
     pub(super) client: &'a ClientConnection,
@@ -184,9 +184,23 @@ fn end_of(request: &ShadowRequest, now: Timestamp) -> Result<Option<Timestamp>, 
         let why = format!("the domain or the rule is empty; send {SHADOW_FORM}");
         return Err(ApiFailure::invalid(why));
     }
-    let latest = now.plus_us(SHADOW_SECONDS_MAX.saturating_mul(1_000_000));
-    let until = match (&request.until, request.for_seconds) {
-        (None, Some(0)) => return Ok(None),
+    if let (None, Some(0)) = (&request.until, request.for_seconds) {
+        return Ok(None);
+    }
+    let until = (request.until.as_deref(), request.for_seconds);
+    let to_end = "set \"for_seconds\": 0 to end a shadow mode";
+    end_between(until, now, SHADOW_SECONDS_MAX, (SHADOW_FORM, to_end)).map(Some)
+}
+
+/// The end of a change that is given as a time or in seconds from now: in the future, and at most
+/// so many seconds from now. Errors have the form of the body, and how to end the change.
+pub(super) fn end_between(
+    until: (Option<&str>, Option<u64>),
+    now: Timestamp,
+    seconds_max: u64,
+    (form, to_end): (&str, &str),
+) -> Result<Timestamp, ApiFailure> {
+    let until = match until {
         (None, Some(seconds)) => now.plus_us(seconds.saturating_mul(1_000_000)),
         (Some(until), None) => parse_time(until).ok_or_else(|| {
             ApiFailure::invalid(format!(
@@ -194,22 +208,22 @@ fn end_of(request: &ShadowRequest, now: Timestamp) -> Result<Option<Timestamp>, 
             ))
         })?,
         _ => {
-            let why =
-                format!("exactly one of until and for_seconds must be set; send {SHADOW_FORM}");
+            let why = format!("exactly one of until and for_seconds must be set; send {form}");
             return Err(ApiFailure::invalid(why));
         }
     };
     if until <= now {
-        let why = "until is not in the future; set \"for_seconds\": 0 to end a shadow mode";
+        let why = format!("until is not in the future; {to_end}");
         return Err(ApiFailure::invalid(why));
     }
-    if until > latest {
+    if until > now.plus_us(seconds_max.saturating_mul(1_000_000)) {
+        let days = seconds_max / 86_400;
         let why = format!(
-            "the end is more than {SHADOW_SECONDS_MAX} seconds from now, which is 7 days; choose an earlier one"
+            "the end is more than {seconds_max} seconds from now, which is {days} days; choose an earlier one"
         );
         return Err(ApiFailure::invalid(why));
     }
-    Ok(Some(until))
+    Ok(until)
 }
 
 /// Reads and parses a body; `form` is an example of a good one.

@@ -92,6 +92,7 @@ fn limits_of(state: &AdminState, query: &Query) -> Limits {
     let ends = ShadowEnds::new(state.generations.shadowed());
     let quotas = RuleSums::new(&state.api.quotas);
     let counts = api.rates.counts(&generation);
+    let overrides = generation.rules.override_counts();
     let (domain, name) = (query.text("domain"), query.text("rule"));
     for (rule, table) in generation.rules.written_rules() {
         if domain.is_some_and(|domain| *rule.domain != *domain)
@@ -102,6 +103,7 @@ fn limits_of(state: &AdminState, query: &Query) -> Limits {
         if limits.limits.len() < LIMITS_MAX {
             let mut state = limit_state((rule, table), &counts, &ends, candidates.as_ref());
             state.rlqs = quotas.of(rule);
+            state.overrides = overrides.of_rule(rule);
             if let Some(origin) = generation.origins.of(rule.index) {
                 (state.source, state.overlay) = (Some(origin.rule), origin.overlay);
             }
@@ -136,6 +138,7 @@ pub(super) fn limit_state(
         reserve: rule.reserve.as_deref().map(ReserveFigures::of),
         cost: (rule.cost != Cost::default()).then(|| rule.cost.to_string()),
         budget: rule.budget.as_deref().map(str::to_owned),
+        overrides: None,
         shadow_mode: rule.shadow_mode,
         shadow_until: ends.of(&rule.domain, &name),
         source: None,

@@ -16,6 +16,7 @@
 //! | `state` | `GET /partitions`, `GET /top`, and the `state` event |
 //! | `events` | `GET /events`, `GET /decisions` |
 //! | `changes` | `POST /reset`, `POST /shadow`, their bodies and audit |
+//! | `overrides` | `/overrides` |
 //! | `record` | `POST /record` |
 //! | `json` | `/json` |
 //! | `v1` | `/v1` |
@@ -36,6 +37,7 @@ mod history;
 mod http;
 mod json;
 mod limits;
+mod overrides;
 mod page;
 mod query;
 mod quotas;
@@ -156,6 +158,12 @@ pub fn admin_router(state: AdminState, guard: Guard) -> Router {
         .route("/log-level", put(log_level))
         .route("/limits", get(limits::limits))
         .route("/top", get(state::top))
+        .route(
+            "/overrides",
+            put(overrides::put)
+                .get(overrides::get)
+                .delete(overrides::delete),
+        )
         .route("/partitions", get(state::partitions))
         .route("/quotas", get(quotas::quotas))
         .route("/decisions", get(events::decisions))
@@ -259,6 +267,7 @@ async fn index() -> &'static str {
      /live: a page that shows who is limited, live\n\
      /log-level: PUT a level or a filter, as --log-level takes it\n\
      /metrics: counters for Prometheus\n\
+     /overrides: limits of single descriptors for a time; PUT and DELETE change them\n\
      /partitions: the store, its partitions, leases and servers\n\
      /quotas: limits that the quota service apportions, their buckets and streams\n\
      /readyz?verbose: whether this is ready, and why\n\

@@ -280,8 +280,10 @@ fn heaviest(state: &AdminState, generation: &Generation) -> (Vec<LimitState>, u6
         .filter_map(|(.., position)| rules.get(*position));
     let candidates = CandidateLimits::new(generation);
     let quotas = RuleSums::new(&state.api.quotas);
+    let overrides = generation.rules.override_counts();
     let heaviest = heaviest.map(|(rule, table)| LimitState {
         rlqs: quotas.of(rule),
+        overrides: overrides.of_rule(rule),
         ..limit_state((rule, *table), &counts, &ends, candidates.as_ref())
     });
     (heaviest.collect(), omitted as u64)

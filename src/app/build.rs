@@ -205,7 +205,11 @@ impl App {
         );
         let capture = Capture::new();
         let setup = store_setup(&settings, cores, &clock, &metrics, &capture);
-        let built = store::open(&setup, &settings)?;
+        let generations = Generations::new(Arc::clone(&metrics))
+            .with_clock(Arc::clone(&clock))
+            .with_overrides_max(settings.admin.overrides_max as usize);
+        let generations = Arc::new(generations);
+        let built = store::open(&setup, &settings, &generations)?;
         let (store, mut workers) = built.store;
         // As many as those of buckets, each with a queue as long.
         let of_candidates = memory::MemoryLimits {
@@ -229,8 +233,6 @@ impl App {
         let resp_password = resp_password.map(resp_password_of).transpose()?;
         let xds = rules::xds_client(&settings)?;
         let traces = traces::start(&settings.tracing, &metrics);
-        let generations = Generations::new(Arc::clone(&metrics)).with_clock(Arc::clone(&clock));
-        let generations = Arc::new(generations);
         if settings.candidate.path.is_some() {
             generations.expect_candidate();
         }

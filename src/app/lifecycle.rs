@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::build::App;
 use super::error::AppError;
+use super::overrides::SharedOverrides;
 use super::ports::{HttpPorts, IngressPorts, connections, stopped};
 use super::rules;
 use super::snapshot::Snapshots;
@@ -101,11 +102,10 @@ impl RunningService {
     async fn start(app: App, reload: mpsc::Receiver<()>) -> Result<Self, AppError> {
         let health = Health::new().await;
         let grpc_server = Arc::new(open_grpc(&app, &health)?);
-        let mut workers = JoinSet::new();
+        let (mut workers, mut watchers) = (JoinSet::new(), JoinSet::new());
         for store_workers in app.workers {
             grpc_server.spawn_workers(&mut workers, store_workers);
         }
-        let mut watchers = JoinSet::new();
         let xds_status = app.xds.as_ref().map(XdsClient::status);
         rules::spawn_watchers(
             &mut watchers,
@@ -117,6 +117,7 @@ impl RunningService {
             &app.clock,
         );
         grpc_server.spawn_quotas(&mut watchers);
+        SharedOverrides::spawn(&mut watchers, &*app.store, &app.generations, &app.clock);
         let mut acceptor = |reloader: Option<CertificateReloader>| {
             let reloader = reloader?;
             let acceptor = Arc::clone(&reloader.acceptor);
@@ -173,8 +174,7 @@ impl RunningService {
         };
         let (stop_http, stop) = watch::channel(false);
         watchers.spawn(api.sample_rates());
-        let stopping = ShutdownSignal::new(stop.clone());
-        watchers.spawn(admin::run_states(state.clone(), stopping));
+        watchers.spawn(admin::run_states(state.clone(), ShutdownSignal::new(stop.clone())));
         watchers.spawn(Webhook::run(app.webhook));
         Snapshots::spawn(app.snapshots.as_ref(), &mut watchers);
         let (http, other_ports) = ports.serve(state, &app.settings, &stop);

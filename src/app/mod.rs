@@ -27,6 +27,7 @@ mod error;
 mod hash_key;
 mod lifecycle;
 mod listeners;
+mod overrides;
 mod ports;
 mod rules;
 mod snapshot;

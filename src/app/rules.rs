@@ -65,7 +65,7 @@ pub(super) fn spawn_watchers(
             generations.take_candidate(change);
         }));
     }
-    watchers.spawn(end_shadows(Arc::clone(generations), Arc::clone(clock)));
+    watchers.spawn(end_timed(Arc::clone(generations), Arc::clone(clock)));
 }
 
 /// How rules are loaded that requests are decided by.
@@ -180,15 +180,15 @@ async fn watch_overlay(
     }
 }
 
-/// Ends each shadow mode at its time, for ever.
-async fn end_shadows(generations: Arc<Generations>, clock: Arc<dyn Clock>) {
+/// Ends each shadow mode and each override at its time, for ever.
+async fn end_timed(generations: Arc<Generations>, clock: Arc<dyn Clock>) {
     let mut changes = generations.subscribe();
     loop {
         changes.mark_unchanged();
         let now = clock.now();
         let ending = Arc::clone(&generations);
         // It may copy the rules.
-        let next = tokio::task::spawn_blocking(move || ending.end_shadows(now)).await;
+        let next = tokio::task::spawn_blocking(move || ending.end_timed(now)).await;
         match next.unwrap_or_default() {
             // The sender lives as long as `generations`.
             None => drop(changes.changed().await),

@@ -1,5 +1,5 @@
-//! Snapshots: loads the buckets in memory from a file at start, and writes them at intervals and at
-//! the end of a drain.
+//! Snapshots: loads the buckets in memory, and the overrides of limits, from a file at start, and
+//! writes them at intervals and at the end of a drain.
 //!
 //! A snapshot is written by a thread of its own, which runs at idle priority so that decisions come
 //! first. On a machine without idle time such a thread does not end in [`IDLE_MAX`]; then one of
@@ -23,6 +23,7 @@ use crate::clock::Clock;
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::net::{lower_priority, use_idle_scheduling};
+use crate::pipeline::Generations;
 use crate::regular_file;
 use crate::store::memory::{self, BucketCopier, CopyFailed, LoadCounts, PartitionWorker};
 use crate::store::snapshot::{
@@ -54,6 +55,8 @@ pub(super) struct SnapshotParts {
     pub(super) hash: KeyedHash,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Arc<Metrics>,
+    /// Has the overrides.
+    pub(super) generations: Arc<Generations>,
     /// Only the last snapshot is written any more.
     pub(super) is_stopping: AtomicBool,
 }
@@ -90,6 +93,8 @@ pub(super) struct Loading<'l> {
     pub(super) configured: Option<KeyedHash>,
     pub(super) clock: &'l Arc<dyn Clock>,
     pub(super) metrics: &'l Metrics,
+    /// Gets the overrides.
+    pub(super) generations: &'l Generations,
 }
 
 // === impl Loading ===
@@ -127,6 +132,9 @@ impl Loading<'_> {
         let began_us = self.clock.uptime_us();
         let error = match self.read(workers) {
             Ok((header, counts)) => {
+                let overrides = header.overrides.iter();
+                let overrides = overrides.filter_map(|one| serde_json::from_slice(one).ok());
+                self.generations.replace_overrides(overrides);
                 self.report(&header, counts, began_us);
                 return Some(KeyedHash::with_secret(header.hash_secret));
             }
@@ -300,10 +308,13 @@ impl SnapshotParts {
             Urgency::Idle => IDLE_MAX,
             Urgency::Low | Urgency::Last => OTHERS_MAX,
         };
+        let overrides = self.generations.kept_overrides().into_iter();
+        let overrides = overrides.filter_map(|one| serde_json::to_vec(&one).ok());
         let header = Header {
             hash_secret: self.hash.secret(),
             written_at: self.clock.now(),
             partitions: u32::try_from(self.copier.partitions()).unwrap_or(u32::MAX),
+            overrides: overrides.collect(),
         };
         let file = BufWriter::with_capacity(WRITE_BYTES, NewFile::create(self.path.path())?);
         let mut writer = Writer::new(file, &header)?;

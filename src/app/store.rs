@@ -12,6 +12,7 @@ use super::error::AppError;
 use super::hash_key::read_hash_key;
 use super::snapshot::{Loading, SnapshotParts, Snapshots};
 use crate::keyed_hash::KeyedHash;
+use crate::pipeline::Generations;
 use crate::settings::{
     NamingSettings, STORE_DEADLINE_MS, Settings, StoreKeys, StoreMode, StoreSettings,
 };
@@ -44,8 +45,12 @@ pub(super) struct Opened {
     pub(super) snapshots: Option<Snapshots>,
 }
 
-/// Opens the store that the settings name, and loads its snapshot.
-pub(super) fn open(setup: &Setup, settings: &Settings) -> Result<Opened, AppError> {
+/// Opens the store that the settings name, and loads its snapshot with the overrides in it.
+pub(super) fn open(
+    setup: &Setup,
+    settings: &Settings,
+    generations: &Arc<Generations>,
+) -> Result<Opened, AppError> {
     let shared = configure(&settings.store)?;
     let Some(path) = &settings.snapshot.path else {
         return Ok(Opened {
@@ -85,6 +90,7 @@ pub(super) fn open(setup: &Setup, settings: &Settings) -> Result<Opened, AppErro
         configured,
         clock,
         metrics,
+        generations,
     };
     let hash = match loading.load(&mut workers).or(configured) {
         Some(hash) => hash,
@@ -97,6 +103,7 @@ pub(super) fn open(setup: &Setup, settings: &Settings) -> Result<Opened, AppErro
         hash,
         clock: Arc::clone(clock),
         metrics: Arc::clone(metrics),
+        generations: Arc::clone(generations),
         is_stopping: AtomicBool::new(false),
     });
     let workers = workers.into_iter();

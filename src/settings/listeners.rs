@@ -175,6 +175,14 @@ pub struct AdminSettings {
     #[arg(long, env = "TOLLGATE_EVENT_STREAMS_MAX", default_value_t = 256, value_parser = positive, value_name = "COUNT", help_heading = CONNECTIONS)]
     pub event_streams_max: usize,
 
+    /// Maximum overrides of the limits of single descriptors
+    ///
+    /// Operators set them on the admin listener. Each takes at most 4 KiB.
+    ///
+    /// Range: 1 to 10000
+    #[arg(long, env = "TOLLGATE_OVERRIDES_MAX", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT", help_heading = CONNECTIONS)]
+    pub overrides_max: u32,
+
     /// Certificate chain of the admin listener, PEM; enables TLS
     ///
     /// The file is read again when it changes.

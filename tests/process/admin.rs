@@ -237,6 +237,7 @@ fn every_example_of_the_page_runs() {
             "decisions" => "Decisions",
             "partitions" => "Partitions",
             "quotas" => "Quotas",
+            "overrides" => "OverrideResponse",
             "reset" => "ResetResponse",
             "shadow" => "ShadowResponse",
             "events" => {
@@ -268,6 +269,7 @@ fn every_example_of_the_page_runs() {
         "decisions",
         "events",
         "limits",
+        "overrides",
         "partitions",
         "quotas",
         "record",

@@ -21,6 +21,7 @@ mod failures;
 mod leased;
 mod lookups;
 mod memory;
+mod overrides;
 mod penalties;
 mod proxy;
 mod quotas;

@@ -80,6 +80,12 @@ async fn one_server_and_another_database() {
     let reset = r#"{"domain":"d","descriptor":[{"key":"k","value":"fixed_window"}]}"#;
     let answer = http(replica.admin, "POST", "/reset", reset);
     assert_eq!(answer.0, 200, "{}", answer.1);
+    let key = r#""domain":"d","descriptor":[{"key":"k","value":"fixed_window"}]"#;
+    let set = format!(r#"{{{key},"unlimited":true,"for_seconds":60}}"#);
+    for (method, body) in [("PUT", set), ("DELETE", format!("{{{key}}}"))] {
+        let answer = http(replica.admin, method, "/overrides", &body);
+        assert_eq!(answer.0, 200, "{}", answer.1);
+    }
     nothing_was_denied(&redis);
 }
 

@@ -7,6 +7,7 @@
 mod decisions;
 mod keys;
 mod limits;
+mod overrides;
 mod requests;
 mod state;
 mod text;
@@ -14,6 +15,7 @@ mod text;
 pub use self::decisions::*;
 pub use self::keys::*;
 pub use self::limits::*;
+pub use self::overrides::*;
 pub use self::requests::*;
 pub use self::state::*;
 pub use self::text::*;

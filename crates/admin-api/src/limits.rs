@@ -53,6 +53,9 @@ pub struct LimitState {
     /// The budget that the rule shares with others; absent where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<String>,
+    /// How many overrides take its place for their descriptors; absent where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<u64>,
     /// Whether the rule is in shadow mode now, by its file or by `/shadow`.
     pub shadow_mode: bool,
     /// Until when `/shadow` keeps it in shadow mode; null if it does not.

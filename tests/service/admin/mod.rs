@@ -4,6 +4,7 @@ mod changes;
 pub(crate) mod events;
 mod guard;
 mod limits;
+mod overrides;
 
 use std::net::SocketAddr;
 

@@ -43,6 +43,7 @@ impl Pipeline {
             }
             Stage::Planned(rules) => {
                 let plan = Plan::from_buffer(std::mem::take(&mut pending.plan), &rules.rules);
+                plan.refuse_blocked(&mut pending.results.outcomes, || self.clock.now());
                 let statuses = std::mem::take(&mut scratch.statuses);
                 let (decision, error) = if is_left {
                     let outcomes = &pending.results.outcomes;

@@ -10,11 +10,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::candidate_rules::CandidateRules;
+use super::overrides::Overrides;
 use super::quota_orders::QuotaOrders;
 use tollgate_admin_api::rule_name;
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{Allowance, Limit, LimitTable, Rule, RuleSet, TableDifference, Timestamp};
-use tollgate_rules::file::{LoadedRules, RequestMappings, RuleOrigins};
+use tollgate_rules::file::{LoadedRules, Plans, RequestMappings, RuleOrigins};
 use tollgate_rules::reload::Rules;
 use tollgate_telemetry::metrics::RuleCounters;
 
@@ -41,6 +42,8 @@ pub struct Generation {
     pub origins: Arc<RuleOrigins>,
     /// How descriptors are made of HTTP requests, by domain.
     pub requests: Arc<RequestMappings>,
+    /// The plans.
+    pub plans: Arc<Plans>,
     /// Warnings of the rules.
     pub warnings: RulesWarnings,
     /// Counted from 1. A change of shadow mode by an operator does not change it.
@@ -79,6 +82,15 @@ fn limit_bytes(rule: &Rule, names: &[Arc<str>]) -> usize {
         .saturating_add(name)
 }
 
+/// The most bytes of the limits of one descriptor in an answer of the API.
+fn descriptor_bytes_max(rules: &RuleSet, names: &[Arc<str>]) -> usize {
+    let limits = rules.rules().iter().chain(rules.override_rules());
+    let limit_bytes_max = limits.map(|rule| limit_bytes(rule, names)).max();
+    limit_bytes_max
+        .unwrap_or(LIMIT_BYTES)
+        .saturating_mul(rules.descriptor_limits_max())
+}
+
 // === impl Generation ===
 
 impl Generation {
@@ -91,12 +103,8 @@ impl Generation {
         } = loaded;
         let rules = loaded.rules;
         let names: Arc<[Arc<str>]> = rules.rules().iter().map(rule_name).map(Arc::from).collect();
-        let limits = rules.rules().iter();
-        let limit_bytes_max = limits.map(|rule| limit_bytes(rule, &names)).max();
         Self {
-            descriptor_bytes_max: limit_bytes_max
-                .unwrap_or(LIMIT_BYTES)
-                .saturating_mul(rules.descriptor_limits_max()),
+            descriptor_bytes_max: descriptor_bytes_max(&rules, &names),
             names,
             notifies: rules.rules().iter().any(|rule| rule.notify.is_some()),
             quota_orders: Arc::new(QuotaOrders::of(&rules)),
@@ -105,6 +113,7 @@ impl Generation {
             sources,
             origins: Arc::new(loaded.origins),
             requests: loaded.requests,
+            plans: loaded.plans,
             warnings,
             number: 0,
             loaded_at: None,
@@ -112,6 +121,12 @@ impl Generation {
             hash,
             candidate: None,
         }
+    }
+
+    /// Sets overrides in its rules.
+    pub(super) fn override_by(&mut self, overrides: &Overrides) {
+        overrides.apply(&mut self.rules, &self.plans);
+        self.descriptor_bytes_max = descriptor_bytes_max(&self.rules, &self.names);
     }
 
     /// The most bytes of this limit in an answer of the API; none is that of a limit of a request.

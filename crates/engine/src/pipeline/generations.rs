@@ -2,8 +2,9 @@
 //!
 //! Getting the current [`Generation`] increments a reference count and takes no lock.
 //!
-//! Rules that an operator keeps in shadow mode (`shadows`) change a copy of the rules, which
-//! becomes current with the same number and the same counters.
+//! Rules that an operator keeps in shadow mode (`shadows`), and limits of single descriptors
+//! (`overrides`), change a copy of the rules, which becomes current with the same number and the
+//! same counters.
 //!
 //! What it deliberately does not do: read rules (`rules`).
 
@@ -14,8 +15,9 @@ use tokio::sync::watch;
 
 use super::candidate_rules::{CandidateContext, CandidateRules};
 use super::generation::{Generation, RulesWarnings, changed_tables};
+use super::overrides::{Override, OverrideError, Overrides};
 use super::shadows::{Shadow, ShadowError, Shadows};
-use tollgate_admin_api::rule_name;
+use tollgate_admin_api::{Entry, Override as KeptOverride, OverrideState, rule_name};
 use tollgate_limiter::{TableDifference, Timestamp};
 use tollgate_rules::excerpt::excerpt;
 use tollgate_rules::refused_domain::RefusedDomain;
@@ -64,6 +66,7 @@ pub struct RefusedSince {
 #[derive(Debug, Default)]
 struct Additions {
     shadows: Shadows,
+    overrides: Overrides,
     /// Whether the candidate comes from files. Those that the rules name are then not tried.
     candidate_expected: bool,
     /// The candidate from files.
@@ -94,6 +97,13 @@ impl Generations {
             clock: Some(clock),
             ..self
         }
+    }
+
+    /// Bounds the number of overrides.
+    #[must_use]
+    pub fn with_overrides_max(self, max: usize) -> Self {
+        self.additions().overrides.max = max;
+        self
     }
 
     /// The current generation.
@@ -274,6 +284,7 @@ impl Generations {
     fn publish(&self, mut generation: Generation, additions: &mut Additions) -> Vec<Shadow> {
         let (shadowed, gone) = additions.shadows.apply(&mut generation.rules);
         generation.shadowed = shadowed;
+        generation.override_by(&additions.overrides);
         let current = self.current();
         let context = CandidateContext {
             live: &generation.rules,
@@ -290,6 +301,8 @@ impl Generations {
         self.current.store(Some(Arc::new(generation)));
         let shadows = i64::try_from(additions.shadows.list.len()).unwrap_or(i64::MAX);
         self.metrics.rules.shadowed.set(shadows);
+        let overrides = i64::try_from(additions.overrides.len()).unwrap_or(i64::MAX);
+        self.metrics.rules.overrides.set(overrides);
         gone
     }
 
@@ -330,20 +343,111 @@ impl Generations {
         Ok(additions.shadows.list.clone())
     }
 
-    /// Ends the shadow modes whose time has come. Returns when the next one ends.
-    pub fn end_shadows(&self, now: Timestamp) -> Option<Timestamp> {
+    /// Ends the shadow modes and overrides whose time has come. Returns when the next one ends.
+    pub fn end_timed(&self, now: Timestamp) -> Option<Timestamp> {
         let mut additions = self.additions();
         let ended = additions.shadows.end(now);
-        if !ended.is_empty()
+        let overrides = additions.overrides.end(now);
+        if !(ended.is_empty() && overrides.is_empty())
             && let Some(current) = self.current()
         {
             self.republish(&current, &mut additions);
         }
         let shadows = additions.shadows.list.iter();
-        let next = shadows.map(|shadow| shadow.until).min();
+        let next = shadows.map(|shadow| shadow.until);
+        let next = next.chain(additions.overrides.next_end()).min();
         drop(additions);
         self.log_ended(&ended, "its time has come");
+        for ended in overrides {
+            self.metrics.admin.changed("override", "ended");
+            tracing::info!(
+                target: AUDIT_LOG,
+                who = "tollgate", change = "override", result = "ended", domain = ended.kept().domain,
+                why = "its time has come",
+                "admin change"
+            );
+        }
         next
+    }
+
+    /// Whether an override may be set, with the rules in force. Gives it with its effect.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not.
+    pub fn check_override(&self, one: &Override) -> Result<OverrideState, OverrideError> {
+        let current = self.current().ok_or(OverrideError::NoRules)?;
+        one.check(&current.rules, &current.plans)?;
+        Ok(one.state(Some((&current.rules, &current.plans))))
+    }
+
+    /// Sets an override. Copies the rules, so call it on a thread that may block.
+    ///
+    /// # Errors
+    ///
+    /// When it would have no effect, or there are too many. Nothing is changed then.
+    pub fn set_override(&self, one: Override) -> Result<OverrideState, OverrideError> {
+        let mut additions = self.additions();
+        let state = self.check_override(&one)?;
+        additions.overrides.set(one).inspect_err(|_| {
+            self.metrics.rules.overrides_refused.inc();
+        })?;
+        if let Some(current) = self.current() {
+            self.republish(&current, &mut additions);
+        }
+        Ok(state)
+    }
+
+    /// Ends an override. Gives whether there was one. Copies the rules, as
+    /// [`Self::set_override`] does.
+    pub fn remove_override(&self, domain: &str, descriptor: &[Entry]) -> bool {
+        let mut additions = self.additions();
+        let existed = additions.overrides.remove(domain, descriptor);
+        if existed && let Some(current) = self.current() {
+            self.republish(&current, &mut additions);
+        }
+        existed
+    }
+
+    /// Replaces all overrides by these, which were kept. Those that cannot be read are left out.
+    /// Copies the rules if that is a change.
+    pub fn replace_overrides(&self, kept: impl IntoIterator<Item = KeptOverride>) {
+        let read = kept
+            .into_iter()
+            .filter_map(|kept| match Override::new(kept) {
+                Ok(one) => Some(one),
+                Err(error) => {
+                    tracing::warn!(target: LOG, %error, "left out an override that cannot be read");
+                    None
+                }
+            });
+        let mut additions = self.additions();
+        if additions.overrides.replace(read)
+            && let Some(current) = self.current()
+        {
+            self.republish(&current, &mut additions);
+        }
+    }
+
+    /// The overrides as they are kept.
+    pub fn kept_overrides(&self) -> Vec<KeptOverride> {
+        let additions = self.additions();
+        let overrides = additions.overrides.iter();
+        overrides.map(|one| one.kept().clone()).collect()
+    }
+
+    /// How many overrides there may be.
+    pub fn overrides_max(&self) -> usize {
+        self.additions().overrides.max
+    }
+
+    /// The overrides with their effect on the rules in force, and how many there may be.
+    pub fn overrides(&self) -> (Vec<OverrideState>, usize) {
+        let overrides = self.additions().overrides.clone();
+        let current = self.current();
+        let rules = current.as_ref().map(|now| (&now.rules, &*now.plans));
+        let states = overrides.iter().map(|one| one.state(rules));
+        (states.collect(), overrides.max)
     }
 
     fn log_ended(&self, ended: &[Shadow], why: &str) {

@@ -51,6 +51,8 @@ pub struct Header {
     pub written_at: tollgate_limiter::Timestamp,
     /// How many partitions there were.
     pub partitions: u32,
+    /// Overrides that operators have set, each as JSON.
+    pub overrides: Vec<Vec<u8>>,
 }
 
 /// Why a snapshot cannot be read.

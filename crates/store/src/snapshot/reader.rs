@@ -64,6 +64,7 @@ impl<R: Read> Reader<R> {
                 hash_secret: [0; 16],
                 written_at: Timestamp::default(),
                 partitions: 0,
+                overrides: Vec::new(),
             },
             item: Vec::new(),
             buckets: 0,
@@ -78,6 +79,7 @@ impl<R: Read> Reader<R> {
                 .map_err(|_| ReadError::Damaged("its hash key has not 16 bytes"))?,
             written_at: Timestamp::from_us(header.written_at_us),
             partitions: header.partitions,
+            overrides: header.overrides,
         };
         Ok(reader)
     }

@@ -15,6 +15,7 @@ const HEADER: Header = Header {
     hash_secret: *b"sixteen bytes ok",
     written_at: Timestamp::from_seconds(1_700_000_000),
     partitions: 3,
+    overrides: Vec::new(),
 };
 
 fn bucket(number: u64, marks: Marks) -> SavedBucket {
@@ -148,6 +149,7 @@ fn items_that_contradict_each_other_are_refused() {
         hash_secret: vec![1; 16],
         written_at_us: 1,
         partitions: 1,
+        overrides: Vec::new(),
     });
     let end = |buckets| proto::item::Item::End(proto::End { buckets });
     let block = |change: fn(&mut proto::Block)| {

@@ -50,6 +50,7 @@ impl<W: Write> Writer<W> {
             hash_secret: header.hash_secret.to_vec(),
             written_at_us: header.written_at.as_us(),
             partitions: header.partitions,
+            overrides: header.overrides.clone(),
         }))?;
         Ok(writer)
     }

@@ -10,7 +10,7 @@ const HASH: LabelValues = LabelValues::Bounded("one at a time");
 /// The module of audit lines, for the log filter.
 pub const AUDIT_LOG: &str = "tollgate::audit";
 
-const CHANGES: LabelValues = LabelValues::OneOf(&["record", "reset", "shadow"]);
+const CHANGES: LabelValues = LabelValues::OneOf(&["override", "record", "reset", "shadow"]);
 
 const CHANGE_RESULTS: LabelValues =
     LabelValues::OneOf(&["done", "ended", "invalid", "not_found", "failed"]);
@@ -55,6 +55,12 @@ metrics! {
         /// Rules that an operator keeps in shadow mode by POST /shadow.
         Gauge "tollgate_shadowed_rules" => pub shadowed;
 
+        /// Overrides that an operator has set, with or without effect.
+        Gauge "tollgate_overrides" => pub overrides;
+
+        /// Overrides refused because there were as many as --overrides-max.
+        Counter "tollgate_overrides_refused_total" => pub overrides_refused;
+
         /// Whether the newest rules were refused and so are not in use: 1 or 0.
         Gauge "tollgate_rules_refused" => pub newest_refused;
 
@@ -83,7 +89,8 @@ metrics! {
 metrics! {
     /// Metrics of the admin listener.
     pub struct AdminMetrics {
-        /// Requests by POST /record, POST /reset and POST /shadow, and shadow modes that ended.
+        /// Requests by PUT and DELETE /overrides, POST /record, POST /reset and POST /shadow; and
+        /// overrides and shadow modes that ended.
         CounterVec "tollgate_admin_changes_total" [change: CHANGES, result: CHANGE_RESULTS] => changes;
 
         /// Requests to the admin listener that were refused, by the rule of access.

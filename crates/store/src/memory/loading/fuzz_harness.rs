@@ -94,6 +94,7 @@ fn good() -> Content {
             hash_secret: [7; 16],
             written_at: NOW,
             partitions: 2,
+            overrides: Vec::new(),
         },
         buckets: (0..40).map(|number| (0, bucket(number))).collect(),
     }

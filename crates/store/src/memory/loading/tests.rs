@@ -85,6 +85,7 @@ async fn snapshot(store: &MemoryStore, partitions: u32) -> Vec<u8> {
             hash_secret: [0; 16],
             written_at: NOW,
             partitions,
+            overrides: Vec::new(),
         };
         let mut writer = Writer::new(Vec::new(), &header).unwrap();
         copier
