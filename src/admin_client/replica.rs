@@ -98,8 +98,18 @@ impl Replica {
         path: &'static str,
         body: B,
     ) -> Result<T, AdminError> {
+        self.change(Method::POST, path, body).await
+    }
+
+    /// The response to a change with this value.
+    pub(crate) async fn change<B: Serialize, T: DeserializeOwned>(
+        self,
+        method: Method,
+        path: &'static str,
+        body: B,
+    ) -> Result<T, AdminError> {
         let body = serde_json::to_vec(&body).map_err(AdminError::response)?;
-        let request = self.request(&Method::POST, path, "application/json", body.into())?;
+        let request = self.request(&method, path, "application/json", body.into())?;
         self.within(self.exchange(request)).await
     }
 
@@ -140,7 +150,7 @@ impl Replica {
             .header(header::HOST, &self.authority)
             .header(header::ACCEPT, accept)
             .header(header::CONNECTION, "close");
-        if *method == Method::POST {
+        if *method != Method::GET {
             builder = builder.header(header::CONTENT_TYPE, "application/json");
         }
         if let Some(value) = self.access.authorization()? {

@@ -59,6 +59,8 @@ fn files_have_the_names_that_debian_loads() {
         "-decisions",
         "-explain",
         "-hit",
+        "-override",
+        "-override-set",
         "-reset",
         "-schema",
         "-serve",

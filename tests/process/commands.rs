@@ -120,6 +120,7 @@ fn the_references_variables_are_supported() {
 /// `bad.yaml` and `failing.test.yaml`; `$GRPC` and `$ADMIN` are a service with the good rules.
 /// `serve` and `tap`, which do not end by themselves, have tests of their own.
 const EXIT_CODES: &[(&str, i32)] = &[
+    ("override list --admin http://$ADMIN", 0),
     ("check good.yaml", 0),
     ("check bad.yaml", 1),
     ("check bad.yaml --format json", 1),

@@ -25,15 +25,23 @@ tollgate` has the same pages.
 /// Every command with arguments of its own; "" is the program itself.
 fn commands() -> Vec<String> {
     let cli = Cli::command();
-    let names = cli.get_subcommands().map(|it| it.get_name().to_owned());
+    let names = cli.get_subcommands().flat_map(|command| {
+        let name = command.get_name().to_owned();
+        let below = command.get_subcommands();
+        let below = below.map(|below| format!("{name} {}", below.get_name()));
+        std::iter::once(name.clone())
+            .chain(below)
+            .collect::<Vec<_>>()
+    });
     std::iter::once(String::new()).chain(names).collect()
 }
 
 fn help(command: &str, option: &str) -> String {
     let output = Command::new(tollgate_binary())
         .args(
-            [command, option]
-                .iter()
+            command
+                .split(' ')
+                .chain([option])
                 .filter(|argument| !argument.is_empty()),
         )
         .env_clear()

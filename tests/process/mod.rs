@@ -31,6 +31,7 @@ mod sessions;
 mod settings_page;
 mod signals;
 mod snapshot;
+mod tenants;
 mod terminal;
 mod testing_rules;
 mod top;

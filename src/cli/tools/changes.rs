@@ -84,7 +84,7 @@ pub(crate) struct Shadow {
 }
 
 /// Sends a request to every replica, and prints what each of them did.
-fn change<T, F>(
+pub(super) fn change<T, F>(
     options: &AdminOptions,
     ask: impl Fn(Replica) -> F,
     describe: impl Fn(&T) -> String,
@@ -149,13 +149,13 @@ impl Shadow {
 }
 
 /// Whole seconds, rounded up: less than a second is not the end.
-fn whole_seconds(duration: Duration) -> u64 {
+pub(super) fn whole_seconds(duration: Duration) -> u64 {
     let more = u64::from(duration.subsec_nanos() > 0);
     duration.as_secs().saturating_add(more)
 }
 
 /// Checks `--until`. The service reads it again.
-fn time(text: &str) -> Result<String, String> {
+pub(super) fn time(text: &str) -> Result<String, String> {
     match parse_time(text) {
         Some(_) => Ok(text.to_owned()),
         None => Err("write a time in UTC, such as 2026-11-22T20:00:00Z".to_owned()),

@@ -9,6 +9,7 @@ mod convert;
 mod decisions;
 mod explain;
 mod hit;
+mod overrides;
 mod progress;
 mod record;
 mod replay;
@@ -54,6 +55,9 @@ pub(super) enum Tool {
     Reset(Box<changes::Reset>),
     /// Put a rule in shadow mode for a time, on every replica
     Shadow(Box<changes::Shadow>),
+    /// Give a descriptor another limit for a time, on every replica
+    #[command(name = "override", subcommand)]
+    Override(overrides::OverrideCommand),
     /// Print the JSON Schema of rules, tests of rules, reports of check, or the admin listener
     Schema(schema::Schema),
 }
@@ -89,6 +93,7 @@ impl Tool {
             Self::Replay(replay) => replay.run(),
             Self::Reset(reset) => reset.run(),
             Self::Shadow(shadow) => shadow.run(),
+            Self::Override(command) => command.run(),
             Self::Schema(schema) => schema.run(),
         }
     }

@@ -205,6 +205,9 @@ fn rule_lines(row: &RuleRow) -> Vec<String> {
     if let Some(counts) = &rule.reservations {
         lines.extend(reservation_lines(counts));
     }
+    if let Some(overrides) = rule.overrides {
+        lines.push(format!("overrides {overrides}"));
+    }
     match &rule.shadow_until {
         _ if row.shadowed == 0 => {}
         Some(until) => lines.push(format!("mode      shadow mode until {}", visible(until))),

@@ -34,6 +34,7 @@ fn limit(rule: &str, refused: f64) -> LimitState {
         }),
         unlimited: false,
         limits_from: None,
+        overrides: None,
         reserve: None,
         cost: None,
         budget: None,
