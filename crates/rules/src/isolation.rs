@@ -202,15 +202,12 @@ fn blamed<P>(report: &Report, parts: &[Owned<P>]) -> BTreeSet<Owner> {
     }
 }
 
-/// The parts with their owners. One whose domain cannot be read has that of the file of its name
-/// among those that were good.
+/// The parts with their owners. One without a domain, which may be empty or broken, has that of the
+/// file of its name among those that were good.
 fn owned<P: RulesPart>(parts: &[P], good: &[Owned<P>]) -> Vec<Owned<P>> {
     let owned = parts.iter().map(|part| {
         let (domain, is_read) = part.domain();
-        let before = || {
-            good.iter()
-                .find(|one| !is_read && one.part.name() == part.name())
-        };
+        let before = || good.iter().find(|one| one.part.name() == part.name());
         let owner = match domain {
             Some(domain) => Owner::Domain(domain),
             None => before().map_or_else(
