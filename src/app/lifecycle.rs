@@ -174,7 +174,10 @@ impl RunningService {
         };
         let (stop_http, stop) = watch::channel(false);
         watchers.spawn(api.sample_rates());
-        watchers.spawn(admin::run_states(state.clone(), ShutdownSignal::new(stop.clone())));
+        watchers.spawn(admin::run_states(
+            state.clone(),
+            ShutdownSignal::new(stop.clone()),
+        ));
         watchers.spawn(Webhook::run(app.webhook));
         Snapshots::spawn(app.snapshots.as_ref(), &mut watchers);
         let (http, other_ports) = ports.serve(state, &app.settings, &stop);

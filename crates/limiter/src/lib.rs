@@ -128,8 +128,8 @@ pub use reservation::{
     ReservationOutcome, ReserveAmount, ReserveRule, Step,
 };
 pub use rule::{
-    Candidate, IdentityValue, Level, LimitFromRequest, MetadataValue, OverLimitResponse,
-    Overriding, Placeholder, Rule, Template,
+    Candidate, IdentityValue, Level, LimitFromRequest, MetadataValue, NotifyShares,
+    OverLimitResponse, Overriding, Placeholder, Rule, Template,
 };
 pub use rule_set::{
     ANY_TEXT, AddNodeError, DomainRules, Match, MatchKind, MatchedRules, Parent, RegexWords,

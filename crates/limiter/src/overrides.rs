@@ -171,21 +171,24 @@ impl OverrideEffect<'_> {
         if met.iter().chain(limits).any(|rule| rule.rlqs) {
             return Err(WithoutEffect::Rlqs);
         }
-        let overriding = |rule: &Rule, overriding| Rule {
+        let overriding = |rule: &Rule, blocked_until| Rule {
             lines: None,
             candidate: None,
-            overriding: Some(overriding),
+            overriding: Some(Box::new(Overriding {
+                blocked_until,
+                position: 0,
+            })),
             ..rule.clone()
         };
         let rules = match self {
             Self::Unlimited => vec![Rule {
                 allowance: Allowance::Unlimited,
-                ..overriding(first, Overriding::Limit)
+                ..overriding(first, None)
             }],
             Self::Blocked(until) => {
                 let blocked = |rule: &Rule| Rule {
                     allowance: nothing(&rule.allowance),
-                    ..overriding(rule, Overriding::BlockedUntil(until))
+                    ..overriding(rule, Some(until))
                 };
                 met.iter().map(blocked).collect()
             }
@@ -216,7 +219,7 @@ impl OverrideEffect<'_> {
                         index: met.index,
                         name: names.name.clone(),
                         replaces: names.replaces.clone(),
-                        ..overriding(limit, Overriding::Limit)
+                        ..overriding(limit, None)
                     }
                 });
                 limits.collect()

@@ -448,7 +448,7 @@ impl<'r> Plan<'r> {
             for rule in matched.rules {
                 replaced.add(rule);
             }
-            let start = matched.rules.first().map_or(0, |rule| rule.position);
+            let start = matched.rules.first().map_or(0, Rule::position);
             buffer.matched.push(MatchedRange {
                 rules: start..start.saturating_add(matched.rules.len()),
                 entries: matched.entries,
@@ -641,7 +641,6 @@ impl PlanBuffer {
                 || identity.limit.penalty().is_some(),
             bucket_name: None,
         });
-        self.rule_positions
-            .push(identity.rule.map(|rule| rule.position));
+        self.rule_positions.push(identity.rule.map(Rule::position));
     }
 }

@@ -115,14 +115,18 @@ pub enum LimitFromRequest {
     Adjust,
 }
 
-/// What a rule of an override is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Overriding {
-    /// A limit, or none.
-    Limit,
-    /// A limit of 0 until this time.
-    BlockedUntil(Timestamp),
+/// What only a rule of an override has.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Overriding {
+    /// Until when it is a limit of 0; none where it does not block.
+    pub blocked_until: Option<Timestamp>,
+    /// Where it is among all rules of its set, after those that are written.
+    pub position: usize,
 }
+
+/// Shares of a limit, in percent. A rule of a set that has none is smaller by this type.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NotifyShares(pub Vec<u8>);
 
 /// One configured limit.
 #[derive(Clone, Debug, PartialEq)]
@@ -152,11 +156,11 @@ pub struct Rule {
     /// [`LimitFromRequest::Replace`].
     pub limit_from_request: Option<LimitFromRequest>,
     /// The shares of the limit, in percent, at which its owner is notified; none for never.
-    pub notify: Option<Box<[u8]>>,
+    pub notify: Option<Box<NotifyShares>>,
     /// Apportioned over proxies that decide alone (RLQS), and not answered to requests.
     pub rlqs: bool,
     /// Names of rules that this one replaces when both match one request.
-    pub replaces: Vec<String>,
+    pub replaces: Box<[String]>,
     /// Counted and measured, never enforced.
     pub shadow_mode: bool,
     /// A quota: quotas refuse only when all of them do.
@@ -172,11 +176,9 @@ pub struct Rule {
     /// The lines of a table that it is for; none for a limit of the rules file itself.
     pub lines: Option<Box<RuleLines>>,
     /// What an override makes of it; none for a rule as written.
-    pub overriding: Option<Overriding>,
+    pub overriding: Option<Box<Overriding>>,
     /// Its index in its rule set, or that of the rule that it overrides.
     pub index: usize,
-    /// Where it is among all rules of its set, with those of overrides.
-    pub position: usize,
     /// Identifies the rule across rule sets: a rule with the same path that counts alike has the
     /// same number.
     pub fingerprint: u64,
@@ -324,7 +326,7 @@ impl Rule {
             limit_from_request: None,
             notify: None,
             rlqs: false,
-            replaces: Vec::new(),
+            replaces: Box::default(),
             shadow_mode: false,
             quota_mode: false,
             detailed_metric: false,
@@ -334,7 +336,6 @@ impl Rule {
             lines: None,
             overriding: None,
             index: 0,
-            position: 0,
             fingerprint: 0,
         }
     }
@@ -362,31 +363,33 @@ impl Rule {
         let left_out = rules.iter().filter(|rule| rule.candidate.is_none());
         let replaces: Vec<String> = left_out.flat_map(|rule| rule.replaces.clone()).collect();
         match tried.first_mut() {
-            Some(first) => first.replaces.extend(replaces),
+            Some(first) => {
+                let all = first.replaces.iter().cloned().chain(replaces);
+                first.replaces = all.collect();
+            }
             None if replaces.is_empty() => {}
             None => tried.extend(rules.first().map(|rule| Self {
                 name: String::new(),
                 allowance: Allowance::Unlimited,
                 holder_key: None,
-                replaces,
+                replaces: replaces.into(),
                 ..rule.clone()
             })),
         }
         tried
     }
 
-    /// Sets where it is in its set, as it is written.
-    pub(super) fn set_position(&mut self, position: usize) {
-        (self.index, self.position) = (position, position);
+    /// Where it is among all rules of its set, with those of overrides.
+    #[inline]
+    pub(super) fn position(&self) -> usize {
+        let overriding = self.overriding.as_ref();
+        overriding.map_or(self.index, |overriding| overriding.position)
     }
 
     /// Until when an override blocks the descriptor; none where it does not.
     #[inline]
     pub fn blocked_until(&self) -> Option<Timestamp> {
-        match self.overriding {
-            Some(Overriding::BlockedUntil(until)) => Some(until),
-            Some(Overriding::Limit) | None => None,
-        }
+        self.overriding.as_ref()?.blocked_until
     }
 
     /// Computes `fingerprint` from domain, path, name, algorithm and window. It costs one hash when

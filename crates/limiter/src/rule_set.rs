@@ -213,7 +213,7 @@ impl RuleSet {
         if let Some(node) = self.nodes.get_mut(node) {
             let start = self.rules.len();
             for mut rule in rules {
-                rule.set_position(self.rules.len());
+                rule.index = self.rules.len();
                 rule.fingerprint = rule.compute_fingerprint();
                 self.rules.push(rule);
             }
@@ -241,7 +241,7 @@ impl RuleSet {
                     form,
                     is_plan: rule.plan.is_some(),
                 }));
-                rule.set_position(self.rules.len());
+                rule.index = self.rules.len();
                 rule.fingerprint = rule.compute_fingerprint();
                 self.rules.push(rule);
             }
@@ -305,7 +305,7 @@ impl RuleSet {
 
     /// Replaces the rule with this index by one of the same path. Gives whether there is one.
     pub fn replace_rule(&mut self, index: usize, mut rule: Rule) -> bool {
-        rule.set_position(index);
+        rule.index = index;
         rule.fingerprint = rule.compute_fingerprint();
         let replaced = self.rules.get_mut(index);
         replaced.map(|replaced| *replaced = rule).is_some()
@@ -432,7 +432,9 @@ impl RuleSet {
             };
             let start = self.rules.len();
             for mut rule in rules {
-                rule.position = self.rules.len();
+                if let Some(overriding) = &mut rule.overriding {
+                    overriding.position = self.rules.len();
+                }
                 rule.fingerprint = rule.compute_fingerprint();
                 self.rules.push(rule);
                 self.overriding = self.overriding.saturating_add(1);
@@ -471,7 +473,7 @@ impl RuleSet {
         if matched.entries < one.entries.len() {
             return Err(WithoutEffect::NamesHolder);
         }
-        let first = matched.rules.first().map_or(0, |rule| rule.position);
+        let first = matched.rules.first().map_or(0, Rule::position);
         let met = first..first.saturating_add(matched.rules.len());
         Ok((met, one.effect.rules(matched.rules)?))
     }

@@ -158,7 +158,7 @@ pub(super) fn rule_lines(
         lines.push(format!("  limit_from_request: adjust; {words}"));
     }
     if let Some(shares) = &rule.notify {
-        let shares: Vec<_> = shares.iter().map(|share| format!("{share} %")).collect();
+        let shares: Vec<_> = shares.0.iter().map(|share| format!("{share} %")).collect();
         lines.push(format!("  notify: at {} of the limit", shares.join(", ")));
     }
     if rule.shadow_mode {

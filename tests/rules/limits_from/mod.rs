@@ -201,7 +201,7 @@ descriptors:
     assert!(!loud.shadow_mode, "the line's");
     assert!(acme.over_limit.is_some());
     assert_eq!(acme.cost.to_string(), "2");
-    assert_eq!(acme.replaces, ["all"]);
+    assert_eq!(*acme.replaces, ["all"]);
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn crossed(planned: &PlannedCheck<'_, '_>, outcome: &Outcome) -> Option<(u8, u64
     let LimitOrigin::Rule(rule) = planned.origin else {
         return None;
     };
-    let shares = rule.notify.as_deref()?;
+    let shares = &rule.notify.as_ref()?.0;
     let most = planned.check.limit.burst();
     let used = most.saturating_sub(outcome.remaining);
     let is_crossed = |percent: &&u8| {

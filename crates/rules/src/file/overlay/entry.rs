@@ -16,8 +16,8 @@ use crate::file::response::over_limit;
 use crate::file::{Code, Diagnostic, Fields, Item, Reader};
 use crate::yaml::Content;
 use tollgate_limiter::{
-    AlgorithmOption, Candidate, Level, LimitFromRequest, OnUndecided, OverLimitResponse,
-    ReserveRule, Rule, Values,
+    AlgorithmOption, Candidate, Level, LimitFromRequest, NotifyShares, OnUndecided,
+    OverLimitResponse, ReserveRule, Rule, Values,
 };
 
 /// The fields that change how a limit counts.
@@ -59,7 +59,7 @@ pub(in crate::file) struct Entry<'n> {
     pub(super) candidate: Option<Box<Candidate>>,
     pub(super) reserve: Option<Box<ReserveRule>>,
     pub(super) leases: Option<bool>,
-    pub(super) notify: Option<Box<[u8]>>,
+    pub(super) notify: Option<Box<NotifyShares>>,
     pub(super) all_or_nothing: Option<bool>,
     pub(super) on_store_failure: Option<OnUndecided>,
     /// It has no error.

@@ -15,7 +15,7 @@ use crate::file::grammar_limit;
 use crate::file::loader::Loader;
 use crate::file::{Code, Diagnostic, FieldPlace, Fields, Item, Reader, Span};
 use crate::yaml::Content;
-use tollgate_limiter::{Allowance, Candidate, Limit, LimitFromRequest, Rule};
+use tollgate_limiter::{Allowance, Candidate, Limit, LimitFromRequest, NotifyShares, Rule};
 
 pub(super) use self::allowance::{algorithm, allowance, charged, count_refused, limited, segments};
 use self::penalty::with_penalty;
@@ -267,6 +267,7 @@ fn replaces(loader: &mut Loader<'_>, fields: &Fields<'_>, rule: &mut Rule) -> Ve
     let example = "replaces: [{name: OTHER}]";
     let items = loader.reader.items(fields, "replaces", example);
     let mut places = Vec::with_capacity(items.len());
+    let mut replaced = Vec::new();
     for item in items {
         let (reader, at) = (&mut loader.reader, item.at());
         let Some(fields) = reader.fields(item.node, item.path, &grammar_limit::REPLACED) else {
@@ -284,10 +285,11 @@ fn replaces(loader: &mut Loader<'_>, fields: &Fields<'_>, rule: &mut Rule) -> Ve
         } else if reader.check_length(name, at.clone()) {
             let origin = loader.limit_field(at.span);
             loader.replaced_names.push(origin);
-            rule.replaces.push(name.to_owned());
+            replaced.push(name.to_owned());
             places.push(at.span);
         }
     }
+    rule.replaces = replaced.into();
     places
 }
 
@@ -337,11 +339,14 @@ pub(in crate::file) fn limit_from_request(
 }
 
 /// Reads the field `notify`: shares in percent.
-pub(in crate::file) fn notify(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Box<[u8]>> {
+pub(in crate::file) fn notify(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+) -> Option<Box<NotifyShares>> {
     let node = fields.given("notify")?;
     let Content::Sequence(items) = &node.content else {
         let wanted = reader.boolean(fields, "notify");
-        return wanted.then(|| NOTIFY_DEFAULT.into());
+        return wanted.then(|| Box::new(NotifyShares(NOTIFY_DEFAULT.to_vec())));
     };
     let mut percents = Vec::with_capacity(items.len());
     for item in items {
@@ -358,5 +363,5 @@ pub(in crate::file) fn notify(reader: &mut Reader<'_>, fields: &Fields<'_>) -> O
     }
     percents.sort_unstable();
     percents.dedup();
-    (!percents.is_empty()).then(|| percents.into())
+    (!percents.is_empty()).then(|| Box::new(NotifyShares(percents)))
 }
