@@ -62,9 +62,9 @@ pub struct RulesSettings {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum OnBadDomain {
-    /// Nothing.
+    /// The others get their new rules.
     Isolate,
-    /// All rules are refused.
+    /// No domain gets new rules.
     RefuseAll,
 }
 

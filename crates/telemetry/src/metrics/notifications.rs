@@ -5,7 +5,7 @@ use super::declaration::{Counter, metrics};
 metrics! {
     /// Metrics of events of limits with `notify`.
     pub struct NotifyMetrics {
-        /// Events of limits with `notify`: a share of the limit was used for the first time in its
+        /// Events of limits with notify: a share of the limit was used for the first time in its
         /// window.
         Counter "tollgate_notify_events_total" => pub events;
 
