@@ -119,9 +119,8 @@ impl RunningService {
         grpc_server.spawn_quotas(&mut watchers);
         SharedOverrides::spawn(&mut watchers, &*app.store, &app.generations, &app.clock);
         let mut acceptor = |reloader: Option<CertificateReloader>| {
-            let reloader = reloader?;
-            let acceptor = Arc::clone(&reloader.acceptor);
-            watchers.spawn(reloader.watch(Arc::clone(&app.clock)));
+            let acceptor = Arc::clone(&reloader.as_ref()?.acceptor);
+            watchers.spawn(reloader?.watch(Arc::clone(&app.clock)));
             Some(acceptor)
         };
         let grpc_tls = acceptor(app.certificates.grpc);
@@ -174,10 +173,8 @@ impl RunningService {
         };
         let (stop_http, stop) = watch::channel(false);
         watchers.spawn(api.sample_rates());
-        watchers.spawn(admin::run_states(
-            state.clone(),
-            ShutdownSignal::new(stop.clone()),
-        ));
+        let stopping = ShutdownSignal::new(stop.clone());
+        watchers.spawn(admin::run_states(state.clone(), stopping));
         watchers.spawn(Webhook::run(app.webhook));
         Snapshots::spawn(app.snapshots.as_ref(), &mut watchers);
         let (http, other_ports) = ports.serve(state, &app.settings, &stop);
