@@ -124,8 +124,8 @@ pub struct Overriding {
     pub position: usize,
 }
 
-/// Shares of a limit, in percent: 1 to 100, ascending. A rule holds them in a box, because few rules
-/// have any.
+/// Shares of a limit, in percent: 1 to 100, ascending. A rule holds them in a box, because few
+/// rules have any.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NotifyShares(pub Vec<u8>);
 
