@@ -17,9 +17,11 @@ import collections
 import concurrent.futures
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -34,6 +36,8 @@ ROOT = HERE.parent.parent
 PACKAGES = ROOT / "target" / "client-packages"
 CLIENTS = ROOT / "clients"
 
+# Where the search for ports begins: at random, because two demos may run beside each other.
+PORTS = itertools.count(random.randrange(10_000, 25_000))
 LIMIT = 1000
 REQUESTS = 3000
 CONNECTIONS = 16
@@ -71,13 +75,20 @@ class Failed(Exception):
 
 
 def free_ports(count):
-    """Ports that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    """Ports that nobody uses, from below those that the kernel gives to connections, so that none is taken before its process starts."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = []
+    while len(ports) < count:
+        port = next(PORTS)
+        if port >= first:
+            raise Failed(f"no port below {first} is free")
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        ports.append(port)
     return ports
 
 
