@@ -116,7 +116,7 @@ type Limit struct {
 	// Rule is the path of the rule. Empty with [ProtocolEnvoy].
 	Rule string
 	// RequestsPerUnit is the limit in each window.
-	RequestsPerUnit uint32
+	RequestsPerUnit uint64
 	// Window in words, such as "1 minute".
 	Window string
 	// Allowed is whether this limit allows the request.

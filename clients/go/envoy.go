@@ -82,7 +82,7 @@ func envoyLimit(position int, message *rlsv3.RateLimitResponse_DescriptorStatus)
 	limit := Limit{
 		Descriptor:      position,
 		Name:            rule.GetName(),
-		RequestsPerUnit: rule.GetRequestsPerUnit(),
+		RequestsPerUnit: uint64(rule.GetRequestsPerUnit()),
 		Window:          envoyWindow(rule.GetUnit(), rule.GetUnitMultiplier().GetValue()),
 		Allowed:         message.GetCode() != rlsv3.RateLimitResponse_OVER_LIMIT,
 		Remaining:       uint64(message.GetLimitRemaining()),

@@ -289,7 +289,7 @@ type limitVector struct {
 	Descriptor      int
 	Name            string
 	Rule            string
-	RequestsPerUnit uint32 `json:"requests_per_unit"`
+	RequestsPerUnit uint64 `json:"requests_per_unit"`
 	Window          string
 	Allowed         bool
 	Remaining       uint64
@@ -1216,7 +1216,7 @@ func limitMessages(value any) []*tollgatev1.LimitStatus {
 		fields := item.(map[string]any)
 		messages[i] = &tollgatev1.LimitStatus{
 			Descriptor_: uint32(float(fields["descriptor"])), Name: text(fields["name"]),
-			Rule: text(fields["rule"]), RequestsPerUnit: uint32(float(fields["requests_per_unit"])),
+			Rule: text(fields["rule"]), RequestsPerUnit: uint64(float(fields["requests_per_unit"])),
 			Window: text(fields["window"]), Verdict: verdictOf(fields),
 			Remaining: uint64(float(fields["remaining"])), Reset_: duration(fields["reset_ms"]),
 			RetryAfter: duration(fields["retry_after_ms"]),

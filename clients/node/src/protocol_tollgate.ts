@@ -195,7 +195,7 @@ function limitOf(limit: LimitStatus): Limit {
     descriptor: limit.descriptor,
     name: limit.name,
     rule: limit.rule,
-    requestsPerUnit: limit.requestsPerUnit,
+    requestsPerUnit: numberOf(limit.requestsPerUnit),
     window: limit.window,
     allowed: limit.verdict !== WireVerdict.OVER_LIMIT,
     remaining: numberOf(limit.remaining),

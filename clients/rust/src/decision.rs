@@ -110,7 +110,7 @@ pub struct Limit {
     /// [`Protocol::Envoy`]: crate::Protocol::Envoy
     pub rule: String,
     /// Hits in a window.
-    pub requests_per_unit: u32,
+    pub requests_per_unit: u64,
     /// The window in words, such as `1 minute`.
     pub window: String,
     /// Whether this limit lets the request pass.

@@ -208,7 +208,7 @@ pub(crate) fn envoy_decision(answer: envoy::RateLimitResponse) -> Result<Decisio
                 window: window(&limit),
                 name: limit.name,
                 rule: String::new(),
-                requests_per_unit: limit.requests_per_unit,
+                requests_per_unit: limit.requests_per_unit.into(),
                 allowed: !refused,
                 remaining: status.limit_remaining.into(),
                 reset,

@@ -554,7 +554,7 @@ fn limit_statuses(value: &Value) -> Vec<tollgate::LimitStatus> {
         descriptor: u32_of(&value["descriptor"]),
         name: string_of(&value["name"]),
         rule: string_of(&value["rule"]),
-        requests_per_unit: u32_of(&value["requests_per_unit"]),
+        requests_per_unit: value["requests_per_unit"].as_u64().unwrap_or_default(),
         window: string_of(&value["window"]),
         verdict: verdict(&value["verdict"]),
         remaining: value["remaining"].as_u64().unwrap_or_default(),
@@ -1116,7 +1116,7 @@ mod middleware {
         limit.descriptor = u32_of(&value["descriptor"]);
         limit.name = string_of(&value["name"]);
         limit.rule = string_of(&value["rule"]);
-        limit.requests_per_unit = u32_of(&value["requests_per_unit"]);
+        limit.requests_per_unit = value["requests_per_unit"].as_u64().expect("requests_per_unit");
         limit.window = string_of(&value["window"]);
         limit.allowed = value["allowed"].as_bool().expect("allowed");
         limit.remaining = value["remaining"].as_u64().expect("remaining");

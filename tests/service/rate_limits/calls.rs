@@ -121,7 +121,7 @@ descriptors:
   - key: user
     rate_limits:
       - { unit: hour, requests_per_unit: 3, name: few }
-      - { unit: day, unit_multiplier: 2, requests_per_unit: 4294967295 }
+      - { unit: day, unit_multiplier: 2, requests_per_unit: 9007199254740991 }
   - key: shadow
     rate_limit: { unit: hour, requests_per_unit: 1 }
     shadow_mode: true
@@ -150,6 +150,9 @@ descriptors:
             let of_many = many.batch(BatchRequest { calls }).await.unwrap();
             let of_many = of_many.into_inner().answers.remove(0).answer;
             let of_one = alone.check(sent).await.unwrap().into_inner();
+            if key == "user" {
+                assert_eq!(of_one.limits[1].requests_per_unit, 9_007_199_254_740_991);
+            }
             assert_eq!(of_many, Some(Answer::Check(of_one)), "{hits} of {key}");
         }
         for service in &services {

@@ -109,7 +109,7 @@ func Headers(decision *tollgate.Decision, styles []string) []Header {
 		}
 		names := limitHeaders[style]
 		headers = append(headers,
-			names[0].with(strconv.FormatUint(uint64(tightest.RequestsPerUnit), 10)),
+			names[0].with(strconv.FormatUint(tightest.RequestsPerUnit, 10)),
 			names[1].with(strconv.FormatUint(tightest.Remaining, 10)))
 		if tightest.Reset != nil {
 			headers = append(headers, names[2].with(seconds(*tightest.Reset, 0)))
@@ -121,7 +121,7 @@ func Headers(decision *tollgate.Decision, styles []string) []Header {
 // policyHeaders returns the headers of draft-ietf-httpapi-ratelimit-headers-10.
 func policyHeaders(limit *tollgate.Limit) []Header {
 	name := quote(limit.Name)
-	policy := name + ";q=" + strconv.FormatUint(uint64(limit.RequestsPerUnit), 10)
+	policy := name + ";q=" + strconv.FormatUint(limit.RequestsPerUnit, 10)
 	if window := windowSeconds(limit.Window); window > 0 {
 		policy += ";w=" + strconv.FormatInt(window, 10)
 	}

@@ -315,7 +315,7 @@ function scriptOf(script: Fields): Script {
 
 function wireFields(fields: Fields): Fields {
   const verdicts: Fields = { VERDICT_OK: Verdict.OK, VERDICT_OVER_LIMIT: Verdict.OVER_LIMIT };
-  const large = new Set(["remaining", "hits", "reserved", "committed", "granted"]);
+  const large = new Set(["remaining", "requestsPerUnit", "hits", "reserved", "committed", "granted"]);
   return Object.fromEntries(
     Object.entries(fields).map(([name, value]) => {
       if (name.endsWith("Ms")) return [name.slice(0, -2), durationOf(value as number)];

@@ -129,8 +129,8 @@ pub struct LimitStatus {
     /// The rule's path, as in metrics.
     #[prost(string, tag = "3")]
     pub rule: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "4")]
-    pub requests_per_unit: u32,
+    #[prost(uint64, tag = "4")]
+    pub requests_per_unit: u64,
     /// The window in words, such as `1 minute`.
     #[prost(string, tag = "5")]
     pub window: ::prost::alloc::string::String,

@@ -151,7 +151,7 @@ fn limit(limit: ApiLimit) -> proto::LimitStatus {
         descriptor: u32::try_from(limit.descriptor).unwrap_or(u32::MAX),
         name: limit.name,
         rule: limit.rule.to_string(),
-        requests_per_unit: u32::try_from(limit.requests_per_unit).unwrap_or(u32::MAX),
+        requests_per_unit: limit.requests_per_unit,
         window: limit.window,
         verdict: verdict(limit.verdict),
         remaining: limit.remaining,

@@ -770,7 +770,7 @@ type LimitStatus struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// The rule's path, as in metrics.
 	Rule            string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
-	RequestsPerUnit uint32 `protobuf:"varint,4,opt,name=requests_per_unit,json=requestsPerUnit,proto3" json:"requests_per_unit,omitempty"`
+	RequestsPerUnit uint64 `protobuf:"varint,4,opt,name=requests_per_unit,json=requestsPerUnit,proto3" json:"requests_per_unit,omitempty"`
 	// The window in words, such as `1 minute`.
 	Window    string  `protobuf:"bytes,5,opt,name=window,proto3" json:"window,omitempty"`
 	Verdict   Verdict `protobuf:"varint,6,opt,name=verdict,proto3,enum=tollgate.v1.Verdict" json:"verdict,omitempty"`
@@ -834,7 +834,7 @@ func (x *LimitStatus) GetRule() string {
 	return ""
 }
 
-func (x *LimitStatus) GetRequestsPerUnit() uint32 {
+func (x *LimitStatus) GetRequestsPerUnit() uint64 {
 	if x != nil {
 		return x.RequestsPerUnit
 	}
@@ -1900,7 +1900,7 @@ const file_proto_tollgate_v1_rate_limits_proto_rawDesc = "" +
 	"descriptor\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04rule\x18\x03 \x01(\tR\x04rule\x12*\n" +
-	"\x11requests_per_unit\x18\x04 \x01(\rR\x0frequestsPerUnit\x12\x16\n" +
+	"\x11requests_per_unit\x18\x04 \x01(\x04R\x0frequestsPerUnit\x12\x16\n" +
 	"\x06window\x18\x05 \x01(\tR\x06window\x12.\n" +
 	"\averdict\x18\x06 \x01(\x0e2\x14.tollgate.v1.VerdictR\averdict\x12\x1c\n" +
 	"\tremaining\x18\a \x01(\x04R\tremaining\x12/\n" +

@@ -127,7 +127,7 @@ export interface LimitStatus {
   name: string;
   /** The rule's path, as in metrics. */
   rule: string;
-  requestsPerUnit: number;
+  requestsPerUnit: bigint;
   /** The window in words, such as `1 minute`. */
   window: string;
   verdict: Verdict;
@@ -1005,7 +1005,7 @@ function createBaseLimitStatus(): LimitStatus {
     descriptor: 0,
     name: "",
     rule: "",
-    requestsPerUnit: 0,
+    requestsPerUnit: 0n,
     window: "",
     verdict: 0,
     remaining: 0n,
@@ -1025,8 +1025,11 @@ export const LimitStatus: MessageFns<LimitStatus> = {
     if (message.rule !== "") {
       writer.uint32(26).string(message.rule);
     }
-    if (message.requestsPerUnit !== 0) {
-      writer.uint32(32).uint32(message.requestsPerUnit);
+    if (message.requestsPerUnit !== 0n) {
+      if (BigInt.asUintN(64, message.requestsPerUnit) !== message.requestsPerUnit) {
+        throw new globalThis.Error("value provided for field message.requestsPerUnit of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.requestsPerUnit);
     }
     if (message.window !== "") {
       writer.uint32(42).string(message.window);
@@ -1091,7 +1094,7 @@ export const LimitStatus: MessageFns<LimitStatus> = {
               break;
             }
 
-            message.requestsPerUnit = reader.uint32();
+            message.requestsPerUnit = reader.uint64() as bigint;
             continue;
           }
           case 5: {

@@ -284,7 +284,7 @@ final class TollgateProtocol implements CheckProtocol {
                     status.getDescriptorIndex(),
                     status.getName(),
                     status.getRule(),
-                    Integer.toUnsignedLong(status.getRequestsPerUnit()),
+                    status.getRequestsPerUnit(),
                     status.getWindow(),
                     status.getVerdict() != Verdict.VERDICT_OVER_LIMIT,
                     status.getRemaining(),
