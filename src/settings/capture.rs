@@ -2,10 +2,11 @@
 //!
 //! What it deliberately does not do: record (`capture`, `admin/record`).
 
-use clap::{Args, ValueEnum as _};
+use clap::Args;
 
 use crate::settings::Settings;
 use crate::settings::headings::LOGS;
+use crate::settings::parse::word;
 
 /// Recordings of requests.
 #[derive(Args, Clone, Copy, Debug)]
@@ -39,9 +40,6 @@ pub enum RecordingValues {
 impl Settings {
     /// The settings that verdicts depend on, as flags with their values.
     pub fn verdict_flags(&self) -> Vec<String> {
-        let on_memory_full = self.on_memory_full.to_possible_value();
-        let on_memory_full =
-            on_memory_full.map_or_else(String::new, |value| value.get_name().to_owned());
         let flags = [
             ("shadow-mode", self.shadow_mode.to_string()),
             ("quota-mode", self.quota_mode.to_string()),
@@ -50,7 +48,7 @@ impl Settings {
             ("overrides", self.overrides.to_string()),
             ("on-excess", self.on_excess.name().to_owned()),
             ("on-overload", self.on_overload.name().to_owned()),
-            ("on-memory-full", on_memory_full),
+            ("on-memory-full", word(&self.on_memory_full)),
             ("descriptors-max", self.descriptors_max.to_string()),
             ("entries-max", self.entries_max.to_string()),
         ];

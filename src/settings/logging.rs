@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 
+use crate::settings::parse::word;
+
 /// Which lines are logged: a level for everything, and levels for modules.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LogFilter {
@@ -111,14 +113,7 @@ impl FromStr for LogLevel {
 
 impl fmt::Display for LogLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Trace => "trace",
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Error => "error",
-            Self::Off => "off",
-        })
+        f.write_str(&word(self))
     }
 }
 

@@ -58,7 +58,7 @@ pub use self::listeners::{
 pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
 pub use self::notify::NotifySettings;
 pub use self::parse::{FileMode, MEMORY_MIN};
-pub(crate) use self::parse::{memory_size, nonzero_duration};
+pub(crate) use self::parse::{memory_size, nonzero_duration, word};
 pub use self::rules::{CandidateSettings, OnBadDomain, RulesSettings};
 pub use self::statsd::{StatsdProtocol, StatsdSettings, Tags};
 pub use self::store::{

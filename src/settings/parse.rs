@@ -2,6 +2,15 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
+
+/// The word of a choice, as it is given on the command line.
+pub(crate) fn word(choice: &impl ValueEnum) -> String {
+    choice
+        .to_possible_value()
+        .map_or_else(String::new, |word| word.get_name().to_owned())
+}
+
 /// A ratio from 0 to 1.
 pub(crate) fn ratio(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
