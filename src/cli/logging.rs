@@ -8,14 +8,13 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::{OsStr, OsString};
-use std::fmt::Debug;
 use std::panic::PanicHookInfo;
 use std::sync::Arc;
 
 use clap::ValueEnum as _;
 use serde_json::{Map, Value};
-use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
+use tracing_serde::fields::AsMap as _;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
@@ -168,13 +167,6 @@ fn json_line(level: &str, module: &str, message: &str, mut fields: Map<String, V
 /// Formats an event as one JSON object.
 struct JsonLines;
 
-/// Message and fields of an event.
-#[derive(Default)]
-struct Fields {
-    message: String,
-    others: Map<String, Value>,
-}
-
 // === impl JsonLines ===
 
 impl<S, N> FormatEvent<S, N> for JsonLines
@@ -188,57 +180,19 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> std::fmt::Result {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        let Fields {
-            message,
-            mut others,
-        } = fields;
+        let mut others = match serde_json::to_value(event.field_map()) {
+            Ok(Value::Object(fields)) => fields,
+            _ => Map::new(),
+        };
+        let message = others.shift_remove("message");
+        let message = message.as_ref().and_then(Value::as_str).unwrap_or_default();
         // Records of the crate `log` have their module in a field.
         let logged = others.remove("log.target");
         let module = logged.as_ref().and_then(Value::as_str);
         others.retain(|name, _| !name.starts_with("log."));
         let level = event.metadata().level().as_str().to_ascii_lowercase();
         let module = module.unwrap_or(event.metadata().target());
-        writeln!(writer, "{}", json_line(&level, module, &message, others))
-    }
-}
-
-// === impl Fields ===
-
-impl Fields {
-    fn push(&mut self, field: &Field, value: Value) {
-        self.others.insert(field.name().to_owned(), value);
-    }
-}
-
-impl Visit for Fields {
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.push(field, value.into());
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.push(field, value.into());
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.push(field, value.into());
-    }
-
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.push(field, value.into());
-    }
-
-    fn record_str(&mut self, field: &Field, text: &str) {
-        if field.name() == "message" {
-            text.clone_into(&mut self.message);
-        } else {
-            self.push(field, text.into());
-        }
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.record_str(field, &format!("{value:?}"));
+        writeln!(writer, "{}", json_line(&level, module, message, others))
     }
 }
 
