@@ -10,12 +10,13 @@
 //! What it deliberately does not do: know what an answer is, or bound a single one.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 use tollgate_http2::ByteBudget;
 
 use crate::metrics::{AnswerMetrics, Metrics};
+use crate::per_thread::lock;
 use crate::settings::Settings;
 use crate::settings::memory_limit::answer_bytes;
 
@@ -120,10 +121,6 @@ impl AnswerMemory {
 // === impl ConnectionAnswers ===
 
 impl ConnectionAnswers {
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Memory of an answer that has no bytes yet.
     pub(crate) fn no_bytes(self: &Arc<Self>) -> AnswerPermit {
         AnswerPermit {
@@ -134,7 +131,7 @@ impl ConnectionAnswers {
 
     /// Takes memory for an answer now, if there is any.
     pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Option<AnswerPermit> {
-        let mut held = self.held();
+        let mut held = lock(&self.held);
         if !self.memory.answers.take(held.answer_bytes, bytes) {
             return None;
         }
@@ -173,7 +170,7 @@ impl ConnectionAnswers {
         let metrics = &self.memory.metrics;
         let mut waiting = self.request();
         if !waiting.grow(request_bytes) {
-            if self.held().request_bytes > 0 {
+            if lock(&self.held).request_bytes > 0 {
                 metrics.refused_connection.inc();
             } else {
                 metrics.refused_process.inc();
@@ -188,7 +185,7 @@ impl ConnectionAnswers {
             if let Some(permit) = self.take(bytes) {
                 return Ok(permit);
             }
-            if self.held().answer_bytes == 0 {
+            if lock(&self.held).answer_bytes == 0 {
                 metrics.refused_process.inc();
                 return Err(AnswerMemoryFull);
             }
@@ -208,7 +205,7 @@ impl AnswerPermit {
     /// The answer is known to have this many bytes. It keeps them even where there are fewer free.
     pub(crate) fn resize(&mut self, bytes: u64) {
         let answers = &self.connection.memory.answers;
-        let mut held = self.connection.held();
+        let mut held = lock(&self.connection.held);
         let more = bytes.saturating_sub(self.bytes);
         let less = self.bytes.saturating_sub(bytes);
         answers.take_always(more);
@@ -233,7 +230,7 @@ impl Drop for AnswerPermit {
 impl RequestPermit {
     /// Takes memory for more of the request. False if there is none.
     pub(crate) fn grow(&mut self, bytes: u64) -> bool {
-        let mut held = self.connection.held();
+        let mut held = lock(&self.connection.held);
         let taken = self
             .connection
             .memory
@@ -249,7 +246,7 @@ impl RequestPermit {
 
 impl Drop for RequestPermit {
     fn drop(&mut self) {
-        let mut held = self.connection.held();
+        let mut held = lock(&self.connection.held);
         held.request_bytes = held.request_bytes.saturating_sub(self.bytes);
         self.connection.memory.requests.release(self.bytes);
     }

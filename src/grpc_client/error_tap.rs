@@ -10,12 +10,13 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::grpc_client::ConnectionFailure;
+use crate::per_thread::lock;
 
 /// The first error of a channel's newest connection, shared with the stream that records it.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +70,7 @@ impl ErrorRecord {
     }
 
     fn look<R>(&self, at: impl FnOnce(&mut Observations) -> R) -> R {
-        at(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        at(&mut lock(&self.0))
     }
 }
 

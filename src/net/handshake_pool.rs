@@ -25,7 +25,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -38,6 +38,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::metrics::Counter;
+use crate::per_thread::lock;
 
 /// Work before a pause, in microseconds of CPU time; a sleep is hardly finer.
 const WORK_BEFORE_PAUSE_US: u64 = 1_000;
@@ -224,7 +225,7 @@ impl Job {
     }
 
     fn take(&self) -> Option<JobFn> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.0).take()
     }
 
     fn run(&self) {

@@ -50,6 +50,7 @@ pub use crate::proto::xds as proto;
 use crate::rules::file::Options;
 use crate::rules::reload::RulesUpdate;
 use crate::settings::XdsSettings;
+use crate::visible_text::beginning;
 
 /// The default maximum size of a response: gRPC's own.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
@@ -247,9 +248,7 @@ fn stream_error(status: &tonic::Status) -> XdsError {
 /// A prefix of a text, as long as is sent.
 fn truncate(mut text: String) -> String {
     if text.len() > REASON_BYTES_MAX {
-        let boundary = |end: &usize| text.is_char_boundary(*end);
-        let end = (0..=REASON_BYTES_MAX).rev().find(boundary);
-        text.truncate(end.unwrap_or_default());
+        text.truncate(beginning(&text, REASON_BYTES_MAX).len());
         text.push('…');
     }
     text

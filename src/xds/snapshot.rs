@@ -25,7 +25,7 @@ pub(super) struct Snapshot(Arc<Mutex<Current>>);
 #[derive(Clone, Debug)]
 pub struct OverlayWatcher(Snapshot);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Current {
     options: Options,
     /// The resources of the rules in use.
@@ -49,11 +49,7 @@ impl Snapshot {
     pub(super) fn new(options: Options) -> Self {
         Self(Arc::new(Mutex::new(Current {
             options,
-            good: LastGood::default(),
-            answer: None,
-            seen: None,
-            tried: None,
-            unreadable: None,
+            ..Current::default()
         })))
     }
 

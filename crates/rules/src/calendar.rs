@@ -28,13 +28,14 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use jiff::civil::{Date, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
 
 use crate::excerpt::excerpt;
 use tollgate_limiter::{Calendar, Span, Timestamp, Unit, Weekday};
+use tollgate_system::per_thread::lock;
 
 /// How many different calendars a process may ever use.
 pub const CALENDARS_MAX: usize = 10_000;
@@ -132,10 +133,7 @@ pub fn calendar(
     week_start: Option<Weekday>,
 ) -> Result<&'static dyn Calendar, CalendarError> {
     let new = ZonedCalendar::new(unit, multiplier, zone, week_start)?;
-    CALENDARS
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .intern(new)
+    lock(&CALENDARS).intern(new)
 }
 
 /// The zone of that name, in the database's spelling.

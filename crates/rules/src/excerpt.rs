@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use tollgate_system::visible_text::beginning;
+
 use crate::yaml::{Position, Span};
 
 /// How much of a file's text a message quotes, in bytes.
@@ -28,11 +30,7 @@ pub fn excerpt(text: &str) -> Cow<'_, str> {
     if text.len() <= EXCERPT_BYTES_MAX {
         return Cow::Borrowed(text);
     }
-    let mut end = EXCERPT_BYTES_MAX;
-    while !text.is_char_boundary(end) {
-        end = end.saturating_sub(1);
-    }
-    Cow::Owned(format!("{}…", text.get(..end).unwrap_or_default()))
+    Cow::Owned(format!("{}…", beginning(text, EXCERPT_BYTES_MAX)))
 }
 
 /// `text` with a visible sign in place of each control character, so that no file changes the

@@ -11,13 +11,14 @@
 //! What it deliberately does not do: read files, or load them (`file`).
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::file::Report;
 use crate::path::Source;
 use crate::refused_domain::RefusedDomain;
 use crate::update::{LoadError, Rules, RulesUpdate};
 use crate::yaml::{self, Content};
+use tollgate_system::per_thread::lock;
 
 /// How often the loader is asked, at most. Errors of a kind are found at once, and there are few
 /// kinds.
@@ -107,7 +108,7 @@ impl<P: RulesPart> LastGood<P> {
         newest: Vec<P>,
         mut load: impl FnMut(&[P], &BTreeSet<String>) -> RulesUpdate,
     ) -> RulesUpdate {
-        let mut in_use = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = lock(&self.0);
         let mut whole = match load(&newest, &BTreeSet::new()) {
             Ok(rules) => {
                 *in_use = InUse {

@@ -15,12 +15,13 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use tollgate_system::clock::Clock;
+use tollgate_system::per_thread::lock;
 
 /// How long an attempt to connect waits for a lookup.
 const WAIT: Duration = Duration::from_secs(1);
@@ -135,7 +136,10 @@ impl Lookups {
         };
         let is_given_up = answer.is_none() && known.is_none();
         if !is_given_up {
-            self.lock().entry(host.to_owned()).or_default().is_used = true;
+            lock(&self.names)
+                .entry(host.to_owned())
+                .or_default()
+                .is_used = true;
         }
         let unknown = || Err("is in progress; the name server has not answered yet".into());
         let addresses = answer.or(known.map(Ok)).unwrap_or_else(unknown);
@@ -160,7 +164,7 @@ impl Lookups {
 
     /// Whether a lookup of this host is in progress.
     pub(super) fn is_looking_up(&self, host: &str) -> bool {
-        let names = self.lock();
+        let names = lock(&self.names);
         let lookup = names.get(host).and_then(|name| name.lookup.as_ref());
         lookup.is_some_and(|lookup| lookup.borrow().answer.is_none())
     }
@@ -168,7 +172,7 @@ impl Lookups {
     /// The lookup that has not ended, or one that ended a moment ago and whose answer was not used,
     /// or a new one; and the addresses that are known.
     fn start(&self, host: &str) -> (watch::Receiver<Progress>, Option<Arc<[SocketAddr]>>) {
-        let mut names = self.lock();
+        let mut names = lock(&self.names);
         if names.len() >= NAMES_MAX && !names.contains_key(host) {
             names.clear();
         }
@@ -209,10 +213,6 @@ impl Lookups {
         name.lookup = Some(receiver.clone());
         name.is_used = false;
         (receiver, name.addresses.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Name>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

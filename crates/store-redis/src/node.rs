@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
@@ -16,6 +16,7 @@ use crate::decided_share::{DecidedShare, Undecided};
 use crate::denial_cache::DenialCache;
 use tollgate_store::{StoreFault, StoreNode, StoreStart};
 use tollgate_system::clock::Clock;
+use tollgate_system::per_thread::lock;
 use tollgate_telemetry::metrics::{Counter, Metrics, PartitionLevels, StoreMetrics};
 
 /// The breakers of all nodes of a store.
@@ -113,7 +114,7 @@ impl Node {
     /// Another node was assigned.
     pub(crate) fn rename(&self, address: String) {
         self.address.store(Arc::new(address));
-        *self.share() = DecidedShare::default();
+        *lock(&self.share) = DecidedShare::default();
     }
 
     /// Gives others the connection to this node: redirected calls, and exchanges of rate leases.
@@ -186,19 +187,15 @@ impl Node {
         self.breakers.has_failed.store(true, Ordering::Release);
     }
 
-    fn share(&self) -> MutexGuard<'_, DecidedShare> {
-        self.share.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts checks that were sent, or waited for too long, and why some were not decided.
     pub(crate) fn count_share(&self, checks: usize, undecided: Option<(usize, StoreFault)>) {
         let now_us = self.clock.uptime_us();
-        self.share().add(checks, undecided, now_us);
+        lock(&self.share).add(checks, undecided, now_us);
     }
 
     /// What was not decided of late, if it is too much.
     fn poor_share(&self) -> Option<Undecided> {
-        let share = *self.share();
+        let share = *lock(&self.share);
         share.poor(self.clock.uptime_us())
     }
 

@@ -7,9 +7,10 @@
 //! What it deliberately does not do: read the time, or count what it refuses.
 
 use std::num::NonZeroU32;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use crate::per_thread::lock;
 use tollgate_limiter::algorithm::SlidingLog;
 use tollgate_limiter::{Hits, Limit, State, Timestamp, Unit};
 
@@ -49,7 +50,7 @@ impl EventRate {
 
     /// Changes the bound. Events that have passed count under the new one.
     pub fn set(&self, per_second: NonZeroU32) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = lock(&self.log);
         log.limit = limit(per_second);
         self.closed_until_us.store(0, Ordering::Relaxed);
     }
@@ -78,7 +79,7 @@ impl EventRate {
     ///
     /// Microseconds until the next event passes.
     pub fn admit(&self, now: impl FnOnce() -> Timestamp) -> Result<Timestamp, u64> {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = lock(&self.log);
         let now = now();
         let EventLog { limit, state } = &mut *log;
         let outcome = state.apply(&SlidingLog, limit, Hits::Take(1), now);

@@ -20,6 +20,15 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
+/// The beginning of a text, at most so many bytes of whole characters.
+pub fn beginning(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    text.get(..end).unwrap_or_default()
+}
+
 /// The text with `***` in place of everything before its last `@`: a login, and whatever a mistake
 /// has made of one. The scheme of a URL stays.
 pub fn masked(text: &str) -> Cow<'_, str> {

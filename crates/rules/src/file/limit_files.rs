@@ -11,12 +11,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::file::{Code, DIAGNOSTICS_MAX};
 use tollgate_limiter::{Digest as _, KeyHasher as _, LimitTable};
 use tollgate_system::file_stamp::FileStamp;
 use tollgate_system::keyed_hash::KeyedHash;
+use tollgate_system::per_thread::lock;
 use tollgate_system::regular_file;
 
 /// How many bad lines of a file are reported. Further ones are counted.
@@ -122,13 +123,9 @@ impl PartialEq for LimitFiles {
 impl Eq for LimitFiles {}
 
 impl LimitFiles {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins a load.
     pub fn begin(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         let State { known, before, .. } = &mut *state;
         before.clone_from(known);
         state.touched.clear();
@@ -138,24 +135,24 @@ impl LimitFiles {
 
     /// Keeps the tables of these rules files as they were before the current load.
     pub fn keep(&self, rules_files: &BTreeSet<String>) {
-        self.state().kept.clone_from(rules_files);
+        lock(&self.0).kept.clone_from(rules_files);
     }
 
     /// Whether the last load could not read a file that is there. The error may go away without a
     /// change of the file's stamp.
     pub fn has_failed_reads(&self) -> bool {
-        self.state().has_failed_reads
+        lock(&self.0).has_failed_reads
     }
 
     /// The files of the last load.
     pub fn touched(&self) -> Vec<PathBuf> {
-        let state = self.state();
+        let state = lock(&self.0);
         state.touched.iter().map(|(path, _)| path.clone()).collect()
     }
 
     /// Whether the files of the last load are as they were before they were read.
     pub fn are_unchanged(&self) -> bool {
-        let touched = self.state().touched.clone();
+        let touched = lock(&self.0).touched.clone();
         touched
             .into_iter()
             .all(|known| stamp(known.0.clone()) == known)
@@ -163,7 +160,7 @@ impl LimitFiles {
 
     /// Frees the tables that nothing else holds, and forgets those that the last load did not use.
     pub fn free_unused(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         let State {
             known,
             touched,
@@ -192,7 +189,7 @@ impl LimitFiles {
         let path = folder.join(name);
         let stamp = stamp(path.clone());
         let known = {
-            let mut state = self.state();
+            let mut state = lock(&self.0);
             if !state.touched.contains(&stamp) {
                 state.touched.push(stamp.clone());
             }
@@ -213,7 +210,7 @@ impl LimitFiles {
             return Ok(loaded.clone());
         }
         let bytes = read_bytes(&path, &stamp).map_err(|error| {
-            self.state().has_failed_reads |= error.may_go_away();
+            lock(&self.0).has_failed_reads |= error.may_go_away();
             unreadable(&file, &error.to_string())
         })?;
         let mut digest = KeyedHash::with_secret([0; 16]).start();
@@ -226,7 +223,7 @@ impl LimitFiles {
                 digest,
             },
         };
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         let before = state.known.insert(path, (stamp, loaded.clone()));
         let before = before.map(|(_, before)| before.table);
         let replaced = before.filter(|before| !Arc::ptr_eq(before, &loaded.table));

@@ -3,12 +3,13 @@
 //! Why: a call continues after the deadline of its first batch. A batch's answer then depends
 //! on whether its checks were sent, answered, or not yet sent.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use crate::error_class::ServerError;
 use crate::script::{self, CheckTerms};
 use tollgate_limiter::Outcome;
 use tollgate_store::StoreFault;
+use tollgate_system::per_thread::lock;
 
 /// What a reply says about the server.
 #[derive(Debug, Default)]
@@ -24,6 +25,7 @@ pub(crate) struct NodeStatus {
 /// How far a call has come, check by check.
 pub(crate) struct Progress {
     terms: Vec<CheckTerms>,
+    /// Uncontended: a call and its rounds run one after another in one task.
     checks: Mutex<Vec<Stage>>,
 }
 
@@ -46,13 +48,8 @@ impl Progress {
         }
     }
 
-    /// The lock is uncontended: a call and its rounds run one after another in one task.
-    fn stages(&self) -> MutexGuard<'_, Vec<Stage>> {
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn put(&self, checks: &[usize], stage: Stage) {
-        let mut stages = self.stages();
+        let mut stages = lock(&self.checks);
         for at in checks {
             if let Some(place) = stages.get_mut(*at) {
                 *place = stage;
@@ -82,7 +79,7 @@ impl Progress {
         let terms = |at: &usize| self.terms.get(*at).copied().unwrap_or_default();
         script::outcomes(reply, checks.iter().map(terms), &mut outcomes);
         let mut left = Vec::new();
-        let mut stages = self.stages();
+        let mut stages = lock(&self.checks);
         for (at, outcome) in checks.iter().zip(outcomes) {
             let Some(place) = stages.get_mut(*at) else {
                 continue;
@@ -99,7 +96,7 @@ impl Progress {
 
     /// What is known by now of the checks in this range.
     pub(crate) fn answers(&self, from: usize, to: usize) -> Vec<Result<Outcome, StoreFault>> {
-        let stages = self.stages();
+        let stages = lock(&self.checks);
         let known = stages.get(from..to).unwrap_or_default();
         let answers = known.iter().map(|stage| match stage {
             Stage::Done(answer) => *answer,
@@ -110,7 +107,7 @@ impl Progress {
     }
 
     pub(crate) fn is_under_way(&self) -> bool {
-        let stages = self.stages();
+        let stages = lock(&self.checks);
         stages.iter().any(|stage| matches!(stage, Stage::UnderWay))
     }
 }

@@ -13,11 +13,12 @@
 mod topology;
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use redis::RedisError;
 use tokio::sync::{Notify, watch};
+use tollgate_system::per_thread::lock;
 
 pub(super) use self::topology::Topology;
 use super::connection::Connection;
@@ -262,11 +263,7 @@ impl Cluster {
     /// The node slot of a redirect target.
     pub(super) fn assign_redirect_target(&self, address: &Address, now_us: u64) -> Option<usize> {
         let until_us = now_us.saturating_add(REDIRECT_TARGET_KEPT_US);
-        self.assign(&mut self.taken(), address, until_us)
-    }
-
-    fn taken(&self) -> MutexGuard<'_, Vec<SlotState>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.assign(&mut lock(&self.taken), address, until_us)
     }
 
     /// The node slot of a node; a free one if it has none.
@@ -295,7 +292,7 @@ impl Cluster {
     /// Takes over a topology. Returns the first slot in use that no node serves, and how many there
     /// are.
     pub(super) fn adopt(&self, topology: &Topology, now_us: u64) -> (Option<u16>, usize) {
-        let mut taken = self.taken();
+        let mut taken = lock(&self.taken);
         let mut serving = vec![false; NODES_MAX];
         let (mut first, mut count) = (None, 0_usize);
         for (route, slot) in self.routes.iter().zip(&self.slots) {
@@ -334,7 +331,7 @@ impl Cluster {
     /// Frees the node slot of a node that has left. Returns false when a node was assigned to it
     /// meanwhile.
     pub(super) fn release(&self, node_slot: usize) -> bool {
-        let mut taken = self.taken();
+        let mut taken = lock(&self.taken);
         match node_slot
             .checked_sub(1)
             .and_then(|place| taken.get_mut(place))
@@ -349,7 +346,7 @@ impl Cluster {
 
     /// The assigned nodes and their node slots.
     pub(super) fn assigned(&self) -> Vec<(usize, Address)> {
-        let taken = self.taken();
+        let taken = lock(&self.taken);
         let numbered = (1..).zip(taken.iter());
         let assigned = numbered.filter_map(|(node_slot, state)| match state {
             SlotState::Assigned(address, _) => Some((node_slot, address.clone())),

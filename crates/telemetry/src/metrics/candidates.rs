@@ -7,7 +7,7 @@
 //! ([`CandidateSums`]).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use prometheus::proto::MetricFamily;
 
@@ -16,6 +16,7 @@ use super::declaration::{Counter, Gauge, LabelValues, label_values, metrics};
 use super::gauges::{CollectedCounters, PolledGauge};
 use super::label::{OVERFLOW, label};
 use super::label_sets::RULE_LABEL_SETS_MAX;
+use tollgate_system::per_thread::lock;
 
 const DOMAINS: LabelValues = LabelValues::Bounded("10,000 domains of the rules, and `overflow`");
 
@@ -175,7 +176,7 @@ impl CandidateLabelSets {
         domains: &[String],
         rules: &[(String, String)],
     ) -> (Vec<Arc<CandidateCounters>>, Vec<Arc<CandidateCounters>>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         known.generation = known.generation.saturating_add(1);
         let of_domains = domains.iter().enumerate().map(|(position, domain)| {
             let is_within = position < RULE_LABEL_SETS_MAX;
@@ -196,7 +197,7 @@ impl CandidateLabelSets {
 
     /// The families of both.
     pub(super) fn families(&self) -> [MetricFamily; 2] {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         let metrics = &self.metrics;
         [(&metrics.requests, 1), (&metrics.decisions, 2)].map(|(family, names_len)| {
             let sets = known

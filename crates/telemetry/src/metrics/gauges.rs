@@ -2,12 +2,13 @@
 //! and series that are replaced all at once.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use prometheus::core::{Collector, Desc, Describer as _};
 use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
 
-use super::declaration::{Declaration, Metric};
+use super::declaration::{Declaration, Gauge, Metric};
+use tollgate_system::per_thread::lock;
 
 /// What the series of a metric have in common.
 #[derive(Clone, Debug)]
@@ -37,6 +38,10 @@ pub struct Polled<const IS_COUNTER: bool> {
 
 type Source = Box<dyn Fn() -> Option<f64> + Send + Sync>;
 
+/// One of the things that a gauge counts, until it is dropped.
+#[derive(Debug)]
+pub struct Counted(Gauge);
+
 /// A gauge that is read from a source.
 pub type PolledGauge = Polled<false>;
 
@@ -56,6 +61,22 @@ pub struct RuleGauge {
 
 /// The values of the labels, and the value.
 type LabelledValue = (Vec<String>, f64);
+
+// === impl Counted ===
+
+impl Counted {
+    /// Counts one more.
+    pub fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
 
 // === impl Family ===
 
@@ -219,7 +240,7 @@ impl RuleGauge {
 
     /// Replaces all series, each by its label values.
     pub fn replace(&self, series: Vec<LabelledValue>) {
-        *self.series.lock().unwrap_or_else(PoisonError::into_inner) = series;
+        *lock(&self.series) = series;
     }
 }
 
@@ -240,7 +261,7 @@ impl Collector for RuleGauge {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let series = lock(&self.series);
         let series = series.iter();
         let series = series.map(|(values, value)| (values.iter().map(String::as_str), *value));
         vec![self.family.of_fractions(series)]

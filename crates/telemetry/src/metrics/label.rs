@@ -1,5 +1,7 @@
 //! Label values, sanitised as the reference does and bounded in length.
 
+use tollgate_system::visible_text::beginning;
+
 use super::declaration::LabelValues;
 
 /// Longest label, in bytes; the rest is cut off.
@@ -25,11 +27,7 @@ pub(super) const LEVELS: LabelValues =
 
 /// The start of a text that is long enough for a label.
 pub(super) fn cut(text: &str) -> &str {
-    let mut end = text.len().min(LABEL_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end = end.saturating_sub(1);
-    }
-    text.get(..end).unwrap_or_default()
+    beginning(text, LABEL_BYTES_MAX)
 }
 
 /// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the

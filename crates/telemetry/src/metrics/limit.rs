@@ -16,7 +16,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use prometheus::HistogramVec;
 use prometheus::proto::MetricFamily;
@@ -29,6 +29,7 @@ use super::label::{DOMAINS, LEVELS, Labels};
 use super::reservations::{
     ReservationCount, ReservationCounts, ReservationMetrics, ReservationTotals,
 };
+use tollgate_system::per_thread::lock;
 
 /// Hits by kind, in the order of [`HitMetrics::by_kind`].
 type LevelHits = [u64; LEVEL_KINDS];
@@ -425,7 +426,7 @@ impl SeriesTable {
     /// The series of these names, a domain and levels.
     fn of(&self, names: &[String]) -> Arc<Series> {
         let labels = labels_of(names);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let series = known.entry(labels).or_insert_with_key(|labels| {
             Arc::new(Series {
                 labels: labels.clone(),
@@ -440,7 +441,7 @@ impl SeriesTable {
 
     /// Frees the series that no label set has any more.
     pub(super) fn free_unused(&self) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         known.retain(|labels, series| {
             // Another owner can only come from this table, which is locked.
             let is_used = Arc::strong_count(series) > 1;

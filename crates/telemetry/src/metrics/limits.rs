@@ -10,10 +10,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use prometheus::proto::MetricFamily;
 use tollgate_limiter::{Key, RuleSet};
+use tollgate_system::per_thread::lock;
 
 use super::declaration::{Counter, CounterVec, LabelValues, MetricRegistry, metrics};
 use super::label::{LABEL_BYTES_MAX, OVERFLOW, label, names, overflow_names};
@@ -93,7 +94,7 @@ impl Limits {
     /// Counters for every rule of a rule set, which becomes the newest. A rule has those that the
     /// rule with its labels had in an earlier set.
     pub fn rule_counters(&self, rules: &RuleSet) -> RuleCounters {
-        let mut sets = self.rule_sets();
+        let mut sets = lock(&self.rule_sets);
         let overflowed = &self.metrics.rule_sets_overflowed;
         let without_dots = self.without_dots.load(Ordering::Relaxed);
         let counters = sets.counters_of(rules, &self.series, overflowed, without_dots);
@@ -150,7 +151,7 @@ impl Limits {
     pub(super) fn families(&self) -> Vec<MetricFamily> {
         let mut sums = SeriesSums::default();
         // No label set is freed while they are locked.
-        let rule_sets = self.rule_sets();
+        let rule_sets = lock(&self.rule_sets);
         rule_sets.all().for_each(|counters| sums.add(counters));
         self.request_sets.each(|counters| sums.add(counters));
         let by_limit = self.series.by_limit(rule_sets.by_limit());
@@ -164,7 +165,9 @@ impl Limits {
     /// them. True if it accepted all.
     pub(super) fn deltas(&self, see: &mut impl FnMut(&str, u64) -> bool) -> bool {
         let patterns = self.series.statsd_patterns();
-        let mut all = self.rule_sets().all().all(|one| one.deltas(patterns, see));
+        let mut all = lock(&self.rule_sets)
+            .all()
+            .all(|one| one.deltas(patterns, see));
         self.request_sets
             .each(|one| all = all && one.deltas(patterns, see));
         all
@@ -172,12 +175,12 @@ impl Limits {
 
     /// Expects this reader: label sets are kept for it too.
     pub(super) fn expect(&self, reader: Reader) {
-        self.rule_sets().readings.expect(reader);
+        lock(&self.rule_sets).readings.expect(reader);
     }
 
     /// Notes a complete reading, and frees the label sets that were kept for it.
     pub(super) fn complete(&self, reader: Reader) {
-        let mut sets = self.rule_sets();
+        let mut sets = lock(&self.rule_sets);
         // What depends on requests belongs to rules, and goes with them.
         let rules = sets.in_use();
         let of_rules = sets.read(reader);
@@ -191,10 +194,5 @@ impl Limits {
         let freed = of_rules.saturating_add(of_requests);
         self.metrics.freed_unused.inc_by(freed as u64);
         self.series.free_unused();
-    }
-
-    fn rule_sets(&self) -> MutexGuard<'_, RuleLabelSets> {
-        let sets = self.rule_sets.lock();
-        sets.unwrap_or_else(PoisonError::into_inner)
     }
 }

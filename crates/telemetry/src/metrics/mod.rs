@@ -69,7 +69,7 @@ use self::declaration::MetricRegistry;
 pub use self::declaration::{
     Counter, Declaration, Gauge, Label, LabelValues, LocalHistogram, Part,
 };
-pub use self::gauges::{PolledGauge, RuleGauge};
+pub use self::gauges::{Counted, PolledGauge, RuleGauge};
 pub use self::label::{OVERFLOW, REQUEST_LABEL_PARTS};
 use self::label_sets::Reader;
 pub use self::label_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCounters};

@@ -1,12 +1,13 @@
 //! Metrics of partitions: what each holds, read when metrics are.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use prometheus::proto::MetricFamily;
 
 use super::declaration::{LabelValues, MetricRegistry, metrics};
 use super::gauges::CollectedGauges;
+use tollgate_system::per_thread::lock;
 
 const PARTITIONS: LabelValues = LabelValues::Bounded("number of partitions");
 
@@ -93,7 +94,7 @@ impl Partitions {
 
     /// New levels for the partition of this number.
     pub(super) fn levels(&self, number: usize) -> Arc<PartitionLevels> {
-        let mut partitions = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut partitions = lock(&self.levels);
         let levels = Arc::new(PartitionLevels::default());
         if partitions.len() <= number {
             partitions.resize_with(number.saturating_add(1), Arc::default);
@@ -106,7 +107,7 @@ impl Partitions {
 
     /// The families of all partitions.
     pub(super) fn families(&self) -> [MetricFamily; 5] {
-        let partitions = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        let partitions = lock(&self.levels);
         let numbers: Vec<_> = (0..partitions.len())
             .map(|number| number.to_string())
             .collect();

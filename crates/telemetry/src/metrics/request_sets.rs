@@ -10,7 +10,7 @@
 
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use dashmap::DashMap;
 use tollgate_limiter::Key;
@@ -19,6 +19,7 @@ use tollgate_system::key_map::IdentityHasher;
 use super::declaration::Counter;
 use super::label_sets::Readings;
 use super::limit::{Hits, LimitCounters};
+use tollgate_system::per_thread::lock;
 
 /// Target of log lines: the module as operators know it.
 const LOG: &str = "tollgate::metrics::label_sets";
@@ -103,7 +104,7 @@ impl RequestSets {
         if self.is_closed.load(Ordering::Relaxed) {
             return None;
         }
-        let mut changing = self.changing();
+        let mut changing = lock(&self.changing);
         if let Some(set) = self.sets.get(&key) {
             return Some(Arc::clone(&set.counters));
         }
@@ -155,7 +156,7 @@ impl RequestSets {
 
     /// Shows every counter.
     pub(super) fn each(&self, mut see: impl FnMut(&LimitCounters)) {
-        let changing = self.changing();
+        let changing = lock(&self.changing);
         self.sets.iter().for_each(|set| see(&set.counters));
         changing.leaving.iter().for_each(|counters| see(counters));
         see(&self.overflow);
@@ -168,7 +169,7 @@ impl RequestSets {
         readings: Readings,
         is_in_use: impl Fn(&LimitCounters) -> bool,
     ) -> usize {
-        let mut changing = self.changing();
+        let mut changing = lock(&self.changing);
         let before = std::mem::replace(&mut changing.readings, readings);
         let is_full = self.sets.len() >= REQUEST_LABEL_SETS_MAX;
         changing.is_reported &= is_full;
@@ -195,9 +196,5 @@ impl RequestSets {
         leaving.retain_mut(|counters| Arc::get_mut(counters).is_none());
         self.is_closed.store(false, Ordering::Relaxed);
         gone.len()
-    }
-
-    fn changing(&self) -> MutexGuard<'_, Changing> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -37,6 +37,7 @@ use crate::tracing::traceparent::TraceParent;
 use tollgate_limiter::{Code, Decision, Hits, LimitOrigin, Plan, Request, Timestamp};
 use tollgate_system::backlog::Backlog;
 use tollgate_system::event_rate::EventRate;
+use tollgate_system::visible_text::beginning;
 
 /// Target of log lines: the module as operators know it.
 const LOG: &str = "tollgate::tracing::spans";
@@ -159,7 +160,7 @@ impl Traces {
             parent,
             method,
             began,
-            domain: truncate(&domain).to_owned(),
+            domain: beginning(&domain, NAME_BYTES_MAX).to_owned(),
             descriptors: request.len(),
         }))
     }
@@ -327,7 +328,9 @@ fn rule_names<'p>(subjects: impl Iterator<Item = LimitOrigin<'p>>) -> Vec<String
             break;
         }
         let name = match subject {
-            LimitOrigin::Rule(rule) => StringValue::from(truncate(&rule.full_name()).to_owned()),
+            LimitOrigin::Rule(rule) => {
+                StringValue::from(beginning(&rule.full_name(), NAME_BYTES_MAX).to_owned())
+            }
             LimitOrigin::Override => StringValue::from(OVERRIDE),
         };
         if !names.contains(&name) {
@@ -335,15 +338,6 @@ fn rule_names<'p>(subjects: impl Iterator<Item = LimitOrigin<'p>>) -> Vec<String
         }
     }
     names
-}
-
-/// Cuts a text to the longest name of a span.
-fn truncate(text: &str) -> &str {
-    let mut end = text.len().min(NAME_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end = end.saturating_sub(1);
-    }
-    text.get(..end).unwrap_or_default()
 }
 
 pub(super) fn system_time(at: Timestamp) -> SystemTime {
