@@ -5,38 +5,30 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::LogLevelSwitch;
 use super::changes::{BODIES_MAX, CHANGES_MAX};
 use super::http::ClientConnection;
+use super::json::JsonService;
 use super::query::ApiFailure;
 use super::quotas::RuleSums;
 use super::rates::LimitRates;
+use super::readiness::Readiness;
 use super::record::RecordingSetup;
 use super::state::StateHub;
 use crate::admin_api::instance_name;
 use crate::answer_memory::AnswerMemory;
-use crate::clock::Clock;
-use crate::decisions::Decisions;
-use crate::metrics::Metrics;
-use crate::pipeline::{Generations, Pipeline};
+use crate::pipeline::{Parts, Pipeline};
 use crate::quota::registry::QuotaRegistry;
-use crate::store::Store;
-use crate::top_keys::TopKeys;
 use crate::value_hash::ShownValues;
 
 /// The parts of the admin API.
 pub struct AdminApi {
     /// The name of this replica.
     pub(super) instance: Arc<str>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) store: Arc<dyn Store>,
-    pub(super) pipeline: Arc<Pipeline>,
-    /// Memory of answers that are not sent yet.
-    pub(super) answers: Arc<AnswerMemory>,
+    /// What they read and change.
+    pub parts: AdminParts,
     /// How values of descriptors are shown.
     pub(super) values: ShownValues,
-    pub(super) decisions: Decisions,
-    pub(super) top_keys: Arc<TopKeys>,
-    pub(super) quotas: Arc<QuotaRegistry>,
     pub(super) rates: Arc<LimitRates>,
     pub(super) states: Arc<StateHub>,
     /// Open streams of events.
@@ -49,29 +41,22 @@ pub struct AdminApi {
     pub(super) bodies: Semaphore,
     /// Changes in progress.
     pub(super) changes: Semaphore,
-    /// What recordings may have.
-    pub(super) recordings: RecordingSetup,
-    has_token: bool,
 }
 
 /// What an [`AdminApi`] is made of.
 pub struct AdminParts {
-    /// For times and rates.
-    pub clock: Arc<dyn Clock>,
-    /// The store that decides.
-    pub store: Arc<dyn Store>,
+    /// Readiness of the service.
+    pub readiness: Readiness,
+    /// Decisions over JSON; none when `/json` is disabled.
+    pub json: Option<Arc<JsonService>>,
+    /// Changes the log filter; none when it cannot be changed.
+    pub log_level: Option<LogLevelSwitch>,
+    /// What decides.
+    pub engine: Parts,
     /// Plans descriptors.
     pub pipeline: Arc<Pipeline>,
     /// Memory of answers that are not sent yet.
     pub(crate) answers: Arc<AnswerMemory>,
-    /// All metrics.
-    pub metrics: Arc<Metrics>,
-    /// The rules in use.
-    pub generations: Arc<Generations>,
-    /// The last decisions, and subscriptions.
-    pub decisions: Decisions,
-    /// The heaviest keys.
-    pub top_keys: Arc<TopKeys>,
     /// Buckets and streams of the quota service.
     pub(crate) quotas: Arc<QuotaRegistry>,
     /// Most streams of events.
@@ -89,32 +74,25 @@ const RESPONSES_MAX: usize = 16;
 
 impl AdminApi {
     /// An API of these parts.
-    pub fn new(parts: AdminParts) -> Self {
+    pub fn new(parts: AdminParts) -> Arc<Self> {
         let streams_max = parts.streams_max.min(Semaphore::MAX_PERMITS);
-        let clock = Arc::clone(&parts.clock);
+        let engine = &parts.engine;
+        let (generations, clock) = (Arc::clone(&engine.generations), Arc::clone(&engine.clock));
         let quotas = Arc::clone(&parts.quotas);
         let sums = Box::new(move || RuleSums::new(&quotas));
-        let rates = LimitRates::new(parts.generations, clock, sums);
-        Self {
+        let rates = LimitRates::new(generations, clock, sums);
+        Arc::new(Self {
             instance: instance_name().into(),
-            clock: parts.clock,
-            store: parts.store,
-            pipeline: parts.pipeline,
-            answers: parts.answers,
-            values: *parts.decisions.values(),
-            decisions: parts.decisions,
-            top_keys: parts.top_keys,
-            quotas: parts.quotas,
+            values: *engine.decisions.values(),
             rates: Arc::new(rates),
-            states: Arc::new(StateHub::new()),
+            states: Arc::default(),
             streams: Arc::new(Semaphore::new(streams_max)),
             responses: Arc::new(Semaphore::new(RESPONSES_MAX)),
             scrapes: Arc::new(Semaphore::new(RESPONSES_MAX)),
             bodies: Semaphore::new(BODIES_MAX),
             changes: Semaphore::new(CHANGES_MAX),
-            recordings: parts.recordings,
-            has_token: parts.has_token,
-        }
+            parts,
+        })
     }
 
     /// Takes the place of a long response.
@@ -135,7 +113,7 @@ impl AdminApi {
         if let Some(name) = &client.certificate {
             return format!("certificate {name}");
         }
-        if self.has_token {
+        if self.parts.has_token {
             return "token".to_owned();
         }
         client

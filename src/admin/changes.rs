@@ -12,17 +12,19 @@ use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::response::Response;
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::AdminState;
 use super::http::{Client, ClientConnection};
-use super::query::{ApiFailure, json_response};
+use super::query::{ApiFailure, blocking, json_response};
 use crate::admin_api::{
     Entry, ResetBucket, ResetRequest, ResetResponse, ShadowRequest, ShadowResponse, ShadowedRule,
     ValueMode, parse_time, time_text,
 };
 use crate::metrics::AUDIT_LOG;
 use crate::pipeline::{BucketReset, ResetError, SHADOW_SECONDS_MAX, Shadow, ShadowError};
+use crate::visible_text::beginning;
 use tollgate_limiter::Timestamp;
 
 /// Largest body, in bytes.
@@ -60,36 +62,27 @@ pub(super) async fn reset(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<Response, ApiFailure> {
-    let mut change = Change {
-        name: "reset",
-        client: &client,
-        what: String::new(),
-    };
-    let outcome = match read_json::<ResetRequest>(&state, body, RESET_FORM).await {
-        Err(failure) => Err(failure),
-        Ok(request) => {
-            change.what = descriptor_words(&state, &request.domain, &request.descriptor);
-            reset_buckets(&state, request).await
-        }
-    };
-    change.record(&state, &outcome, |resets| {
+    let what = |asked: &ResetRequest| descriptor_words(&state, &asked.domain, &asked.descriptor);
+    let done = |resets: &Vec<BucketReset>| {
         let existed = resets.iter().filter(|reset| reset.existed).count();
         format!("{existed} of {} buckets existed", resets.len())
-    });
-    let buckets = outcome?.into_iter().map(|reset| ResetBucket {
+    };
+    let change = Change::new("reset", &client);
+    let resets = change.carry_out(&state, (body, RESET_FORM), what, reset_buckets, done);
+    let buckets = resets.await?.into_iter().map(|reset| ResetBucket {
         rule: reset.rule,
         existed: reset.existed,
     });
     let response = ResetResponse {
-        instance: state.api.instance.to_string(),
-        at: time_text(state.api.clock.now()),
+        instance: state.instance.to_string(),
+        at: time_text(state.parts.engine.clock.now()),
         reset: buckets.collect(),
     };
     Ok(json_response(StatusCode::OK, &response))
 }
 
 async fn reset_buckets(
-    state: &AdminState,
+    state: AdminState,
     request: ResetRequest,
 ) -> Result<Vec<BucketReset>, ApiFailure> {
     if request.domain.is_empty() || request.descriptor.is_empty() {
@@ -98,8 +91,8 @@ async fn reset_buckets(
     }
     let entries = request.descriptor.into_iter();
     let entries: Vec<_> = entries.map(|entry| (entry.key, entry.value)).collect();
-    let _permit = state.api.changes.acquire().await;
-    let reset = state.api.pipeline.reset(&request.domain, &entries).await;
+    let _permit = state.changes.acquire().await;
+    let reset = state.parts.pipeline.reset(&request.domain, &entries).await;
     reset.map_err(|error| {
         let status = match &error {
             ResetError::NoRules | ResetError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -125,26 +118,17 @@ pub(super) async fn shadow(
     Extension(client): Extension<Client>,
     body: Body,
 ) -> Result<Response, ApiFailure> {
-    let mut change = Change {
-        name: "shadow",
-        client: &client,
-        what: String::new(),
-    };
-    let outcome = match read_json::<ShadowRequest>(&state, body, SHADOW_FORM).await {
-        Err(failure) => Err(failure),
-        Ok(request) => {
-            change.what = format!("{}: {}", request.domain, request.rule);
-            set_shadow(&state, request).await
-        }
-    };
-    change.record(&state, &outcome, |(until, _)| match until {
+    let what = |asked: &ShadowRequest| format!("{}: {}", asked.domain, asked.rule);
+    let done = |(until, _): &(Option<Timestamp>, _)| match until {
         Some(until) => format!("in shadow mode until {}", time_text(*until)),
         None => "no longer in shadow mode by POST /shadow".to_owned(),
-    });
-    let (_, shadows) = outcome?;
+    };
+    let change = Change::new("shadow", &client);
+    let set = change.carry_out(&state, (body, SHADOW_FORM), what, set_shadow, done);
+    let (_, shadows) = set.await?;
     let response = ShadowResponse {
-        instance: state.api.instance.to_string(),
-        at: time_text(state.api.clock.now()),
+        instance: state.instance.to_string(),
+        at: time_text(state.parts.engine.clock.now()),
         shadowed: shadowed_rules(shadows),
     };
     Ok(json_response(StatusCode::OK, &response))
@@ -152,30 +136,23 @@ pub(super) async fn shadow(
 
 /// Changes the list; returns the end that was asked for, and the list.
 async fn set_shadow(
-    state: &AdminState,
+    state: AdminState,
     request: ShadowRequest,
 ) -> Result<(Option<Timestamp>, Vec<Shadow>), ApiFailure> {
-    let until = end_of(&request, state.api.clock.now())?;
-    let _permit = state.api.changes.acquire().await;
-    let generations = Arc::clone(&state.generations);
+    let until = end_of(&request, state.parts.engine.clock.now())?;
+    let _permit = state.changes.acquire().await;
+    let generations = Arc::clone(&state.parts.engine.generations);
     // It copies the rules.
-    let set = tokio::task::spawn_blocking(move || {
-        generations.set_shadow(&request.domain, &request.rule, until)
-    });
-    let set = set
-        .await
-        .map_err(|error| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    match set {
-        Ok(shadows) => Ok((until, shadows)),
-        Err(error) => {
-            let status = match error {
-                ShadowError::NoRules => StatusCode::SERVICE_UNAVAILABLE,
-                ShadowError::UnknownRule => StatusCode::NOT_FOUND,
-                ShadowError::TooMany => StatusCode::BAD_REQUEST,
-            };
-            Err(ApiFailure::new(status, error.to_string()))
-        }
-    }
+    let set = blocking(move || generations.set_shadow(&request.domain, &request.rule, until));
+    let shadows = set.await?.map_err(|error| {
+        let status = match error {
+            ShadowError::NoRules => StatusCode::SERVICE_UNAVAILABLE,
+            ShadowError::UnknownRule => StatusCode::NOT_FOUND,
+            ShadowError::TooMany => StatusCode::BAD_REQUEST,
+        };
+        ApiFailure::new(status, error.to_string())
+    })?;
+    Ok((until, shadows))
 }
 
 /// When the shadow mode ends; none for now.
@@ -227,12 +204,12 @@ pub(super) fn end_between(
 }
 
 /// Reads and parses a body; `form` is an example of a good one.
-pub(super) async fn read_json<T: serde::de::DeserializeOwned>(
+async fn read_json<T: DeserializeOwned>(
     state: &AdminState,
     body: Body,
     form: &str,
 ) -> Result<T, ApiFailure> {
-    let Ok(_permit) = state.api.bodies.try_acquire() else {
+    let Ok(_permit) = state.bodies.try_acquire() else {
         let why = "too many requests for a change are in progress; try again later";
         return Err(ApiFailure::unavailable(why));
     };
@@ -253,18 +230,9 @@ pub(super) async fn read_json<T: serde::de::DeserializeOwned>(
         .map_err(|error| ApiFailure::invalid(format!("the body is invalid: {error}; send {form}")))
 }
 
-/// A text of bounded length.
-fn bounded(text: &str) -> &str {
-    let mut end = text.len().min(FIELD_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end = end.saturating_sub(1);
-    }
-    text.get(..end).unwrap_or_default()
-}
-
 /// A descriptor as it may be logged: values are hashed, except where they are shown as sent.
 pub(super) fn descriptor_words(state: &AdminState, domain: &str, entries: &[Entry]) -> String {
-    let values = &state.api.values;
+    let values = &state.values;
     let entries = entries.iter().map(|entry| {
         let value = match values.mode() {
             ValueMode::Plain => entry.value.clone(),
@@ -278,7 +246,39 @@ pub(super) fn descriptor_words(state: &AdminState, domain: &str, entries: &[Entr
 
 // === impl Change ===
 
-impl Change<'_> {
+impl<'a> Change<'a> {
+    /// A change whose body was not read yet.
+    pub(super) fn new(name: &'static str, client: &'a ClientConnection) -> Self {
+        Self {
+            name,
+            client,
+            what: String::new(),
+        }
+    }
+
+    /// Carries out what the body asks for, and records it: `what` says what that is, in words.
+    pub(super) async fn carry_out<B: DeserializeOwned, T, F>(
+        mut self,
+        state: &AdminState,
+        (body, form): (Body, &str),
+        what: impl FnOnce(&B) -> String,
+        carry_out: impl FnOnce(AdminState, B) -> F,
+        done: impl FnOnce(&T) -> String,
+    ) -> Result<T, ApiFailure>
+    where
+        F: Future<Output = Result<T, ApiFailure>>,
+    {
+        let outcome = match read_json(state, body, form).await {
+            Err(failure) => Err(failure),
+            Ok(asked) => {
+                self.what = what(&asked);
+                carry_out(Arc::clone(state), asked).await
+            }
+        };
+        self.record(state, &outcome, done);
+        outcome
+    }
+
     /// Logs and counts the result of a change; `done` says what it was, in words.
     pub(super) fn record<T>(
         &self,
@@ -303,16 +303,16 @@ impl Change<'_> {
                 (result, details)
             }
         };
-        let at = time_text(state.api.clock.now());
-        let who = state.api.who(self.client);
+        let at = time_text(state.parts.engine.clock.now());
+        let who = state.who(self.client);
         let peer = self.client.peer.map(tracing::field::display);
-        let (change, what) = (self.name, bounded(&self.what));
-        let details = bounded(&details);
+        let (change, what) = (self.name, beginning(&self.what, FIELD_BYTES_MAX));
+        let details = beginning(&details, FIELD_BYTES_MAX);
         tracing::info!(
             target: AUDIT_LOG,
             who, peer, at, change, what, result, details,
             "admin change"
         );
-        state.metrics.admin.changed(self.name, result);
+        state.parts.engine.metrics.admin.changed(self.name, result);
     }
 }

@@ -18,13 +18,14 @@ use axum::response::{IntoResponse, Response};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::AdminState;
-use super::http::{BodySender, Client, OpenStream};
-use super::query::{ApiFailure, Query, json_response, uncached};
+use super::http::{BodySender, Client};
+use super::query::{ApiFailure, Query, blocking, json_response, uncached};
 use super::state::{StateFrame, StateWatcher, event_bytes};
 use crate::admin_api::{Entry, Reason, SkippedEvent, Verdict};
 use crate::decisions::{
     CandidateFilter, DecisionFilter, PER_SECOND_MAX, RECENT_MAX, RecentQuery, Subscription,
 };
+use crate::metrics::Counted;
 
 /// How often a stream reports what it skipped.
 const SKIPPED_INTERVAL: Duration = Duration::from_secs(1);
@@ -106,11 +107,9 @@ pub(super) async fn decisions(
         filter: filter(&query)?,
         count: usize::try_from(count.unwrap_or(COUNT_DEFAULT)).unwrap_or(RECENT_MAX),
     };
-    let decisions = state.api.decisions.clone();
+    let decisions = state.parts.engine.decisions.clone();
     // It reads thousands of decisions.
-    let recent = tokio::task::spawn_blocking(move || decisions.recent(&query)).await;
-    let recent = recent
-        .map_err(|error| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    let recent = blocking(move || decisions.recent(&query)).await?;
     Ok(json_response(StatusCode::OK, &recent))
 }
 
@@ -135,14 +134,14 @@ pub(super) async fn events(
 ) -> Result<Response, ApiFailure> {
     let query = Query::parse(query.as_deref(), PARAMETERS)?;
     let states = query.choice("state", &[("true", true), ("false", false)])?;
-    let metrics = &state.metrics.admin;
-    let Ok(permit) = Arc::clone(&state.api.streams).try_acquire_owned() else {
+    let metrics = &state.parts.engine.metrics.admin;
+    let Ok(permit) = Arc::clone(&state.streams).try_acquire_owned() else {
         metrics.event_streams_refused.inc();
         return Err(ApiFailure::unavailable(
             "too many streams of events are open; close one, or raise --event-streams-max",
         ));
     };
-    let open = OpenStream::count(&metrics.event_streams);
+    let open = Counted::new(&metrics.event_streams);
     let per_second = decisions_per_second(&query)?;
     let decisions = subscribe(&state, &query, per_second)?;
     client.set_streaming();
@@ -151,7 +150,7 @@ pub(super) async fn events(
     let stream = EventStream {
         sender,
         history: wants_states.then(|| history(&state)).flatten(),
-        states: state.api.states.watch(wants_states),
+        states: state.states.watch(wants_states),
         decisions,
         gather_wait: match per_second {
             Some(per_second) if per_second.get() > GATHER_PER_SECOND_MAX => Duration::ZERO,
@@ -169,7 +168,7 @@ pub(super) async fn events(
 
 /// The event of the last minute.
 fn history(state: &AdminState) -> Option<Bytes> {
-    let data = serde_json::to_string(&state.api.rates.minute()).ok()?;
+    let data = serde_json::to_string(&state.rates.minute()).ok()?;
     Some(event_bytes("history", &data))
 }
 
@@ -195,7 +194,7 @@ fn subscribe(
     let Some(per_second) = per_second else {
         return Ok(None);
     };
-    let subscribed = state.api.decisions.subscribe(filter, per_second);
+    let subscribed = state.parts.engine.decisions.subscribe(filter, per_second);
     subscribed
         .map(Some)
         .map_err(|error| ApiFailure::unavailable(error.to_string()))
@@ -354,7 +353,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_reader_misses_states_and_is_told_how_many() {
-        let hub = Arc::new(StateHub::new());
+        let hub = Arc::<StateHub>::default();
         let (_running, body) = running(&hub);
         for number in 1..=6 {
             hub.publish(Some(frame(number)));
@@ -380,7 +379,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_stalls_is_given_up() {
-        let hub = Arc::new(StateHub::new());
+        let hub = Arc::<StateHub>::default();
         let (running, _unread) = running(&hub);
         for number in 1..=29 {
             hub.publish(Some(frame(number)));
@@ -393,7 +392,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_stream_sends_comments() {
-        let hub = Arc::new(StateHub::new());
+        let hub = Arc::<StateHub>::default();
         let (_running, body) = running(&hub);
         let mut body = body.into_data_stream();
         for _ in 0..3 {

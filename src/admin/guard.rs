@@ -17,7 +17,7 @@
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::extract::{Request, State};
@@ -29,6 +29,7 @@ use super::http::Client;
 use super::page;
 use super::query::ApiFailure;
 use crate::metrics::{AdminMetrics, AdminRefusal};
+use crate::per_thread::lock;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
@@ -320,7 +321,7 @@ impl AdminToken {
     async fn current(&self) -> Vec<u8> {
         let file = Arc::clone(&self.0);
         let read = tokio::task::spawn_blocking(move || {
-            let file = &mut *file.lock().unwrap_or_else(PoisonError::into_inner);
+            let file = &mut *lock(&file);
             match read_token(&file.path) {
                 Ok(token) => {
                     file.token = token;

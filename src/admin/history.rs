@@ -36,7 +36,7 @@ struct Sample {
 }
 
 /// The rates of one rule in one second.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct LimitSample {
     index: usize,
     total: f64,
@@ -61,19 +61,6 @@ pub(super) fn rates_between(before: &LimitHits, last: &LimitHits, seconds: f64) 
         overruled: of(HitOutcome::Overruled),
         charged: of(HitOutcome::Charged),
         near: rate(last.near, before.near),
-    }
-}
-
-// === impl LimitSample ===
-
-impl LimitSample {
-    fn none(index: usize) -> Self {
-        Self {
-            index,
-            total: 0.0,
-            refused: 0.0,
-            would_refuse: 0.0,
-        }
     }
 }
 
@@ -134,9 +121,7 @@ impl History {
 
     /// The newest rates of all rules.
     pub(super) fn newest(&self) -> Rates {
-        self.samples
-            .back()
-            .map_or_else(Rates::default, |it| it.rates)
+        self.samples.back().map(|it| it.rates).unwrap_or_default()
     }
 
     /// The minute, with the names of the rules.
@@ -148,9 +133,8 @@ impl History {
         let is_current = self.generation == generation.number;
         let mut sums: BTreeMap<usize, LimitSample> = BTreeMap::new();
         for limit in self.samples.iter().flat_map(|sample| &sample.limits) {
-            let sum = sums
-                .entry(limit.index)
-                .or_insert_with(|| LimitSample::none(limit.index));
+            let sum = sums.entry(limit.index).or_default();
+            sum.index = limit.index;
             sum.total += limit.total;
             sum.refused += limit.refused;
         }
@@ -162,7 +146,7 @@ impl History {
             let of_sample = |sample: &Sample| {
                 let mut limits = sample.limits.iter();
                 let limit = limits.find(|limit| limit.index == *index).copied();
-                limit.unwrap_or_else(|| LimitSample::none(*index))
+                limit.unwrap_or_default()
             };
             let samples: Vec<_> = self.samples.iter().map(of_sample).collect();
             Some(LimitHistory {

@@ -35,7 +35,6 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::answer_memory::{AnswerMemory, AnswerMemoryFull, AnswerPermit, RequestPermit};
-use crate::metrics::Gauge;
 use crate::net::{Connection, ShutdownSignal, serve_each};
 use crate::tls::client_name;
 
@@ -58,9 +57,6 @@ pub(super) struct ClientConnection {
     is_streaming: AtomicBool,
     close: Notify,
 }
-
-/// A response that has no end of its own, counted until this is dropped.
-pub(super) struct OpenStream(Gauge);
 
 /// The client, as a request carries it.
 pub(super) type Client = Arc<ClientConnection>;
@@ -252,21 +248,6 @@ impl ClientConnection {
         } else {
             std::future::pending::<()>().await;
         }
-    }
-}
-
-// === impl OpenStream ===
-
-impl OpenStream {
-    pub(super) fn count(open: &Gauge) -> Self {
-        open.inc();
-        Self(open.clone())
-    }
-}
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }
 

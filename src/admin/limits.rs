@@ -4,14 +4,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ::http::StatusCode;
 use axum::Extension;
 use axum::extract::{RawQuery, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
 use super::AdminState;
-use super::http::{Client, in_pieces};
-use super::query::{ApiFailure, JSON_HEADERS, Query, json_bytes};
+use super::http::Client;
+use super::query::{ApiFailure, Query, long_json};
 use super::quotas::RuleSums;
 use super::rates::LimitCounts;
 use crate::admin_api::{
@@ -63,35 +62,27 @@ pub(super) async fn limits(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiFailure> {
     let query = Query::parse(query.as_deref(), &["domain", "rule"])?;
-    let permit = state.api.long_response()?;
-    // On a blocking thread: the text may be megabytes, and the threads here also decide.
-    let written = tokio::task::spawn_blocking(move || json_bytes(&limits_of(&state, &query)));
-    let written = written.await.unwrap_or_else(|error| Err(error.to_string()));
-    let body =
-        written.map_err(|error| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error))?;
-    let body = in_pieces(body.into(), client, permit);
-    Ok((StatusCode::OK, JSON_HEADERS, body).into_response())
+    long_json(state, client, move |state| limits_of(state, &query)).await
 }
 
 /// The rules that the query asks for.
 fn limits_of(state: &AdminState, query: &Query) -> Limits {
-    let api = &state.api;
     let mut limits = Limits {
-        instance: api.instance.to_string(),
-        at: time_text(api.clock.now()),
+        instance: state.instance.to_string(),
+        at: time_text(state.parts.engine.clock.now()),
         limits: Vec::new(),
         omitted: 0,
         candidate: None,
     };
-    let generation = state.generations.current();
+    let generation = state.parts.engine.generations.current();
     limits.candidate = candidate_state(state, generation.as_ref());
     let Some(generation) = generation else {
         return limits;
     };
     let candidates = CandidateLimits::new(&generation);
-    let ends = ShadowEnds::new(state.generations.shadowed());
-    let quotas = RuleSums::new(&state.api.quotas);
-    let counts = api.rates.counts(&generation);
+    let ends = ShadowEnds::new(state.parts.engine.generations.shadowed());
+    let quotas = RuleSums::new(&state.parts.quotas);
+    let counts = state.rates.counts(&generation);
     let overrides = generation.rules.override_counts();
     let (domain, name) = (query.text("domain"), query.text("rule"));
     for (rule, table) in generation.rules.written_rules() {
@@ -222,11 +213,11 @@ pub(super) fn candidate_state(
     generation: Option<&Arc<Generation>>,
 ) -> Option<CandidateState> {
     let limits = generation.and_then(|generation| CandidateLimits::new(generation));
-    let error = state.generations.candidate_refused();
+    let error = state.parts.engine.generations.candidate_refused();
     if limits.is_none() && error.is_none() {
         return None;
     }
-    let metrics = &state.metrics.candidates;
+    let metrics = &state.parts.engine.metrics.candidates;
     let skipped = [
         &metrics.skipped_queue_full,
         &metrics.skipped_memory_full,

@@ -69,29 +69,13 @@ pub use self::readiness::Readiness;
 pub use self::record::RecordingSetup;
 pub use self::state::run_states;
 pub(crate) use self::v1::OPENAPI;
-use crate::metrics::Metrics;
-use crate::pipeline::Generations;
 #[cfg(fuzzing)]
 pub use crate::protobuf_json::round_trip;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{BoxError, ServiceBuilder};
 
-/// State that the endpoints read.
-#[derive(Clone)]
-pub struct AdminState {
-    /// Readiness of the service.
-    pub readiness: Readiness,
-    /// All metrics.
-    pub metrics: Arc<Metrics>,
-    /// The rules in use.
-    pub generations: Arc<Generations>,
-    /// Decisions over JSON; none when `/json` is disabled.
-    pub json: Option<Arc<JsonService>>,
-    /// Changes the log filter; none when it cannot be changed.
-    pub log_level: Option<LogLevelSwitch>,
-    /// What the endpoints of port 6070 share.
-    pub api: Arc<AdminApi>,
-}
+/// What the endpoints read and change.
+pub type AdminState = Arc<AdminApi>;
 
 /// Sets the log filter, or returns why it cannot.
 pub type LogLevelSwitch = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
@@ -105,14 +89,14 @@ const WORK_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Endpoints of port 8080.
 pub fn public_router(state: AdminState) -> Router {
-    let shed = state.metrics.connections.http_shed.clone();
-    let memory = Arc::clone(&state.api.answers);
+    let shed = state.parts.engine.metrics.connections.http_shed.clone();
+    let memory = Arc::clone(&state.parts.answers);
     let reader = json::BodyReader {
         memory: Arc::clone(&memory),
         wait_max: WORK_WAIT_MAX,
         shed: shed.clone(),
     };
-    let api = state.json.clone();
+    let api = state.parts.json.clone();
     let api = api.map(|json| v1::router(json, Arc::clone(&memory), shed.clone()));
     let bounds = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(move |uri: Uri, _: BoxError| {
@@ -126,7 +110,7 @@ pub fn public_router(state: AdminState) -> Router {
         .layer(GlobalConcurrencyLimitLayer::new(WORK_MAX))
         .timeout(WORK_WAIT_MAX);
     let mut router = Router::new();
-    if let Some(json) = state.json.clone() {
+    if let Some(json) = state.parts.json.clone() {
         router = router.route(json::PATH, any(move |request| json::decide(json, request)));
     }
     router
@@ -178,7 +162,7 @@ pub fn admin_router(state: AdminState, guard: Guard) -> Router {
 
 /// Health as the reference reports it: 200 and `OK`, or 500 and no body.
 async fn healthcheck(State(state): State<AdminState>) -> Response {
-    if state.readiness.ready() {
+    if state.parts.readiness.ready() {
         "OK".into_response()
     } else {
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
@@ -187,14 +171,14 @@ async fn healthcheck(State(state): State<AdminState>) -> Response {
 
 /// Readiness; `?verbose` adds the reasons.
 async fn readyz(State(state): State<AdminState>, RawQuery(query): RawQuery) -> Response {
-    let status = if state.readiness.ready() {
+    let status = if state.parts.readiness.ready() {
         StatusCode::OK
     } else {
         StatusCode::INTERNAL_SERVER_ERROR
     };
     let verbose = query.is_some_and(|query| query == "verbose" || query.starts_with("verbose="));
     let body = if verbose {
-        state.readiness.report()
+        state.parts.readiness.report()
     } else {
         String::new()
     };
@@ -202,7 +186,7 @@ async fn readyz(State(state): State<AdminState>, RawQuery(query): RawQuery) -> R
 }
 
 async fn log_level(State(state): State<AdminState>, level: String) -> Response {
-    let Some(switch) = &state.log_level else {
+    let Some(switch) = &state.parts.log_level else {
         return StatusCode::NOT_FOUND.into_response();
     };
     match switch(level.trim()) {
@@ -215,13 +199,13 @@ async fn metrics(
     State(state): State<AdminState>,
     client: Option<Extension<http::Client>>,
 ) -> Response {
-    let Ok(permit) = Arc::clone(&state.api.scrapes).try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(&state.scrapes).try_acquire_owned() else {
         let why = "too many scrapes are in progress; try again later\n";
         return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
     };
     let client = client.map(|Extension(client)| client).unwrap_or_default();
     // On a blocking thread: the text may be megabytes, and the threads here also decide.
-    let rendered = tokio::task::spawn_blocking(move || state.metrics.render()).await;
+    let rendered = tokio::task::spawn_blocking(move || state.parts.engine.metrics.render()).await;
     match rendered
         .map_err(|error| error.to_string())
         .and_then(|text| text.map_err(|error| error.to_string()))
@@ -242,7 +226,7 @@ async fn metrics(
 }
 
 async fn public_index(State(state): State<AdminState>) -> String {
-    let decisions = match state.json {
+    let decisions = match state.parts.json {
         Some(_) => {
             "/json: POST a RateLimitRequest as JSON\n\
              /v1/check and others: POST a call of tollgate's API; /v1/openapi.json describes them\n"

@@ -2,10 +2,16 @@
 //! is allowed. And errors of the admin API: a status, and a body that says what is wrong and what
 //! to do.
 
+use std::borrow::Cow;
+use std::fmt::Display;
+
 use ::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
+use super::AdminState;
+use super::http::{Client, in_pieces};
 use crate::admin_api::{ApiError, parse_entries};
 
 /// Parameters of one request, decoded.
@@ -66,24 +72,35 @@ fn decode(text: &str) -> Result<String, ApiFailure> {
             "the query has {text:?}; encode it as UTF-8 with %XX, such as %26 for &"
         ))
     };
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let mut digit = || {
-                    let digit = char::from(bytes.next()?).to_digit(16)?;
-                    u8::try_from(digit).ok()
-                };
-                let high = digit().ok_or_else(invalid)?;
-                let low = digit().ok_or_else(invalid)?;
-                high << 4 | low
-            }
-            byte => byte,
-        });
+    let mut escapes = text.split('%').skip(1).map(|rest| rest.get(..2));
+    let is_digits = |two: &str| two.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !escapes.all(|two| two.is_some_and(is_digits)) {
+        return Err(invalid());
     }
-    String::from_utf8(decoded).map_err(|_| invalid())
+    let spaced = text.replace('+', " ");
+    let decoded = percent_decode_str(&spaced).decode_utf8();
+    decoded.map(Cow::into_owned).map_err(|_| invalid())
+}
+
+/// Runs what may take long on a thread that may block: the threads here also decide.
+pub(super) async fn blocking<T: Send + 'static>(
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiFailure> {
+    let ran = tokio::task::spawn_blocking(run).await;
+    ran.map_err(|error| ApiFailure::internal(&error))
+}
+
+/// A response that may be megabytes.
+pub(super) async fn long_json<T: Serialize>(
+    state: AdminState,
+    client: Client,
+    value: impl FnOnce(&AdminState) -> T + Send + 'static,
+) -> Result<Response, ApiFailure> {
+    let permit = state.long_response()?;
+    let written = blocking(move || json_bytes(&value(&state))).await?;
+    let body = written.map_err(|error| ApiFailure::internal(&error))?;
+    let body = in_pieces(body.into(), client, permit);
+    Ok((StatusCode::OK, JSON_HEADERS, body).into_response())
 }
 
 // === impl Query ===
@@ -184,6 +201,11 @@ impl ApiFailure {
     /// The request is invalid.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// A defect of tollgate.
+    pub(super) fn internal(error: &dyn Display) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     }
 
     /// It cannot be done now.

@@ -47,8 +47,8 @@ pub(super) async fn quotas(
     let (domain, rule) = (query.text("domain"), query.text("rule"));
     let asked = query.entries("id")?;
     let count = query.number("n", BUCKETS_MAX)?.unwrap_or(BUCKETS_DEFAULT);
-    let _permit = state.api.long_response()?;
-    let values = state.api.values;
+    let _permit = state.long_response()?;
+    let values = state.values;
     let is_asked = |of: &[u8], name: &str, id: &BucketPairs| {
         domain.is_none_or(|domain| domain.as_bytes() == of)
             && rule.is_none_or(|rule| rule == name)
@@ -59,7 +59,7 @@ pub(super) async fn quotas(
         buckets_max: usize::try_from(count).unwrap_or_default(),
         streams_max: if asked.is_some() { STREAMS_MAX } else { 0 },
     };
-    let survey = state.api.quotas.survey(&query).await;
+    let survey = state.parts.quotas.survey(&query).await;
     let shown = shown(&state, &survey, asked.is_some());
     Ok(json_response(StatusCode::OK, &shown))
 }
@@ -77,7 +77,7 @@ pub(super) async fn quotas_for_state(
         buckets_max: BUCKETS_OF_STATE,
         streams_max: 0,
     };
-    let survey = state.api.quotas.survey(&all).await;
+    let survey = state.parts.quotas.survey(&all).await;
     Some(shown(state, &survey, false))
 }
 
@@ -92,18 +92,17 @@ fn has_all(id: &BucketPairs, asked: &[(String, String)], values: &ShownValues) -
 }
 
 fn shown(state: &AdminState, survey: &QuotaSurvey, with_streams: bool) -> Quotas {
-    let api = &state.api;
     Quotas {
-        instance: api.instance.to_string(),
-        at: time_text(api.clock.now()),
-        values: api.values.mode(),
-        learning_seconds: seconds(api.quotas.learning_ms()),
+        instance: state.instance.to_string(),
+        at: time_text(state.parts.engine.clock.now()),
+        values: state.values.mode(),
+        learning_seconds: seconds(state.parts.quotas.learning_ms()),
         rules: survey.rules.iter().map(rule_state).collect(),
         omitted: survey.omitted,
         buckets: survey
             .buckets
             .iter()
-            .map(|bucket| bucket_state(bucket, &api.values, with_streams))
+            .map(|bucket| bucket_state(bucket, &state.values, with_streams))
             .collect(),
     }
 }

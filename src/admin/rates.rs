@@ -3,7 +3,7 @@
 //! A sample is the hits of every rule since the start. Two samples are kept, and a rate is the
 //! difference of both; `history` keeps the rates of the last minute. 10,000 rules take about 1 MB.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
@@ -15,6 +15,7 @@ use super::quotas::RuleSums;
 use crate::admin_api::{HistoryEvent, Hits, Rates, ReservationCounts};
 use crate::clock::Clock;
 use crate::metrics::{HitOutcome, LimitHits, ReservationResult, RuleCounters};
+use crate::per_thread::lock;
 use crate::pipeline::{Generation, Generations};
 
 /// How often a sample is taken.
@@ -89,7 +90,7 @@ impl LimitRates {
             return;
         };
         let now_us = self.clock.uptime_us();
-        let mut samples = self.samples();
+        let mut samples = lock(&self.samples);
         let [_, last] = &*samples;
         let age_us = now_us.saturating_sub(last.uptime_us);
         if last.generation == generation.number && age_us < SAMPLE_US_MIN {
@@ -109,13 +110,13 @@ impl LimitRates {
             let seconds = Duration::from_micros(us).as_secs_f64();
             let readings = (before.totals.as_slice(), last.totals.as_slice());
             let quotas = (self.quotas)();
-            self.history().push(&generation, readings, &quotas, seconds);
+            lock(&self.history).push(&generation, readings, &quotas, seconds);
         }
     }
 
     /// The newest rates of all rules together.
     pub(super) fn of_all(&self) -> Rates {
-        self.history().newest()
+        lock(&self.history).newest()
     }
 
     /// The last minute.
@@ -124,21 +125,13 @@ impl LimitRates {
             return HistoryEvent::default();
         };
         let label = |rule: &Rule| generation.counters.limit_label(rule).to_owned();
-        self.history().event(&generation, label)
-    }
-
-    fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn samples(&self) -> MutexGuard<'_, [Sample; 2]> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.history).event(&generation, label)
     }
 
     /// The hits of each rule of a generation, now, and their rates.
     pub(super) fn counts(&self, generation: &Generation) -> LimitCounts<'_> {
         let now = generation.counters.hits().collect();
-        let samples = self.samples();
+        let samples = lock(&self.samples);
         let [before, last] = &*samples;
         let number = generation.number;
         let seconds = if before.generation == number && last.generation == number {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::admin_api::{counted, time_text};
-use crate::pipeline::Generations;
+use crate::pipeline::{Generations, Parts};
 use crate::rules::excerpt::excerpt;
 use crate::settings::Settings;
 use crate::store::{Store, StoreHealth, StoreStart};
@@ -45,18 +45,13 @@ impl Readiness {
     /// Ready as soon as there are rules, or as the settings say, and the shared store was in use.
     /// If the store cannot be used at the start, it is ready where every domain has a failure
     /// policy other than `error`.
-    pub fn new(
-        generations: Arc<Generations>,
-        settings: &Settings,
-        xds: Option<Arc<XdsStatus>>,
-        store: Arc<dyn Store>,
-    ) -> Self {
+    pub fn new(parts: &Parts, settings: &Settings, xds: Option<Arc<XdsStatus>>) -> Self {
         Self {
-            has_begun: Arc::new(AtomicBool::new(store.health().is_none())),
+            has_begun: Arc::new(AtomicBool::new(parts.store.health().is_none())),
             on_store_failure: settings.store.on_store_failure,
-            store,
+            store: Arc::clone(&parts.store),
             xds,
-            generations,
+            generations: Arc::clone(&parts.generations),
             stopping: Arc::default(),
             without_rules: settings.force_start_without_initial_config,
             needs_a_domain: settings.healthy_with_at_least_one_config_loaded,

@@ -36,13 +36,14 @@ use tokio::time::{MissedTickBehavior, Sleep, interval, sleep};
 
 use super::AdminState;
 use super::changes::Change;
-use super::http::{BodySender, Client, OpenStream};
+use super::http::{BodySender, Client};
 use super::query::{ApiFailure, Query, uncached};
 use super::state::StateWatcher;
 use crate::capture::{
     ComparedKeys, Recording, RecordingOptions, Sampling, Window, encode_end_item,
     encode_header_item, encode_rules_item, hash_values,
 };
+use crate::metrics::Counted;
 use crate::pipeline::Generation;
 use crate::proto::tollgate::recording::v1 as format;
 use crate::settings::RecordingValues;
@@ -105,20 +106,32 @@ pub(super) async fn record(
     let (asked, recording) = outcome?;
     client.set_streaming();
     let (sender, body) = BodySender::pair(Arc::clone(&client));
-    let stream = RecordStream::new(state, asked, recording, sender);
+    let stream = RecordStream {
+        stopping: state.states.watch(false),
+        ends: Box::pin(sleep(asked.lasts)),
+        _running: Counted::new(&state.parts.engine.metrics.recordings.running),
+        state,
+        asked,
+        recording,
+        sender,
+        reason: None,
+        generations: Vec::new(),
+        requests: 0,
+        bytes: 0,
+    };
     tokio::spawn(stream.run());
     Ok((StatusCode::OK, uncached("application/octet-stream"), body).into_response())
 }
 
 /// Starts a recording.
 fn start(state: &AdminState, query: Option<&str>) -> Result<(RecordQuery, Recording), ApiFailure> {
-    if state.api.recordings.values == RecordingValues::Off {
+    if state.parts.recordings.values == RecordingValues::Off {
         let why = "recordings are off; set --recordings plain or hashed";
         return Err(ApiFailure::new(StatusCode::FORBIDDEN, why));
     }
     let asked = RecordQuery::parse(query, state)?;
     if asked.refuses_compared
-        && let Some(generation) = state.generations.current()
+        && let Some(generation) = state.parts.engine.generations.current()
         && let Some(key) = ComparedKeys::of(&generation.rules).keys().first()
     {
         let why = format!(
@@ -130,7 +143,7 @@ fn start(state: &AdminState, query: Option<&str>) -> Result<(RecordQuery, Record
         );
         return Err(ApiFailure::new(StatusCode::CONFLICT, why));
     }
-    let capture = state.api.decisions.capture();
+    let capture = state.parts.engine.decisions.capture();
     let recording = capture
         .record(asked.options.clone())
         .map_err(|error| ApiFailure::new(StatusCode::CONFLICT, error.to_string()))?;
@@ -152,34 +165,12 @@ struct RecordStream {
     requests: u64,
     bytes: u64,
     /// Dropped last.
-    _running: OpenStream,
+    _running: Counted,
 }
 
 // === impl RecordStream ===
 
 impl RecordStream {
-    fn new(
-        state: AdminState,
-        asked: RecordQuery,
-        recording: Recording,
-        sender: BodySender,
-    ) -> Self {
-        let running = OpenStream::count(&state.metrics.recordings.running);
-        Self {
-            stopping: state.api.states.watch(false),
-            ends: Box::pin(sleep(asked.lasts)),
-            state,
-            asked,
-            recording,
-            sender,
-            reason: None,
-            generations: Vec::new(),
-            requests: 0,
-            bytes: 0,
-            _running: running,
-        }
-    }
-
     /// Sends until the end, or until the client has gone.
     async fn run(mut self) {
         let header = self.header();
@@ -224,14 +215,12 @@ impl RecordStream {
     /// Sends what was captured. False if the client has gone.
     async fn send_window(&mut self, mut joined: Vec<u8>, window: Window) -> bool {
         let summary = window.summary();
-        self.state.metrics.recordings.skipped(window.skipped);
+        let state = Arc::clone(&self.state);
+        let metrics = &state.parts.engine.metrics.recordings;
+        metrics.skipped(window.skipped);
         for buffer in window.buffers {
             self.requests = self.requests.saturating_add(buffer.requests);
-            self.state
-                .metrics
-                .recordings
-                .requests
-                .inc_by(buffer.requests);
+            metrics.requests.inc_by(buffer.requests);
             let piece = if self.asked.is_hashed {
                 Bytes::from(self.hash(buffer.bytes()))
             } else if buffer.bytes().len() < JOINED_BYTES_MAX {
@@ -268,7 +257,7 @@ impl RecordStream {
     }
 
     fn hash(&self, items: &[u8]) -> Vec<u8> {
-        let values = &self.state.api.values;
+        let values = &self.state.values;
         hash_values(items, values, |generation| {
             let known = self.generations.iter();
             // A reset has no generation.
@@ -282,25 +271,25 @@ impl RecordStream {
     /// The header and the rules in use, encoded.
     fn header(&mut self) -> Vec<u8> {
         let state = &self.state;
-        let inspection = state.api.store.inspect();
+        let inspection = state.parts.engine.store.inspect();
         let partitions = inspection.partitions.iter();
         let buckets = partitions.map(|levels| levels.buckets.load(Ordering::Relaxed) as u64);
         let sampling = self.asked.options.sampling.as_ref();
         let header = format::Header {
             version: 1,
             tollgate: env!("CARGO_PKG_VERSION").to_owned(),
-            began_us: state.api.clock.now().as_us(),
+            began_us: state.parts.engine.clock.now().as_us(),
             store: inspection.kind.to_owned(),
             leased: inspection.is_leased,
             buckets_at_start: buckets.sum(),
             partitions: u32::try_from(inspection.partitions.len()).unwrap_or(u32::MAX),
-            settings: state.api.recordings.flags.clone(),
+            settings: state.parts.recordings.flags.clone(),
             sampling: sampling.map(|sampling| format::Sampling {
                 key: sampling.key.clone(),
                 one_in: sampling.one_in.get(),
             }),
             hashed: self.asked.is_hashed,
-            plain_keys: match state.generations.current() {
+            plain_keys: match state.parts.engine.generations.current() {
                 Some(rules) if self.asked.is_hashed => plain_keys(&ComparedKeys::of(&rules.rules)),
                 _ => Vec::new(),
             },
@@ -315,7 +304,7 @@ impl RecordStream {
     /// The rules in use, encoded, if they were not sent yet.
     fn new_rules(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let Some(current) = self.state.generations.current() else {
+        let Some(current) = self.state.parts.engine.generations.current() else {
             return bytes;
         };
         let known = self.generations.last();
@@ -383,13 +372,13 @@ impl RecordQuery {
         let rate = query.number("requests_per_second_max", u64::from(u32::MAX))?;
         let rate = rate.and_then(|rate| u32::try_from(rate).ok());
         let refuses_compared = flag("hash_refuse_compared")?.unwrap_or(false);
-        let must_hash = state.api.recordings.values == RecordingValues::Hashed;
+        let must_hash = state.parts.recordings.values == RecordingValues::Hashed;
         Ok(Self {
             lasts: Duration::from_secs(seconds),
             count_max: query.number("count_max", u64::MAX)?.unwrap_or(u64::MAX),
             bytes_max: query.number("bytes_max", u64::MAX)?.unwrap_or(u64::MAX),
             options: RecordingOptions {
-                sampling: sampling(query, state.api.values)?,
+                sampling: sampling(query, state.values)?,
                 per_second_max: rate.and_then(NonZeroU32::new),
             },
             is_hashed: must_hash || refuses_compared || flag("hash")?.unwrap_or(false),

@@ -10,10 +10,10 @@ use crate::admin_api::{ReserveFigures, rule_name};
 use tollgate_limiter::{Allowance, Cost, Rule};
 
 pub(super) async fn rlconfig(State(state): State<AdminState>) -> String {
-    let Some(generation) = state.generations.current() else {
+    let Some(generation) = state.parts.engine.generations.current() else {
         return String::new();
     };
-    let ends = ShadowEnds::new(state.generations.shadowed());
+    let ends = ShadowEnds::new(state.parts.engine.generations.shadowed());
     let lines = generation.rules.written_rules().map(|(rule, table)| {
         let mut line = match rule.lines {
             Some(_) => rule.full_name() + ":",
@@ -53,67 +53,52 @@ fn rlconfig_line(rule: &Rule) -> String {
             limit.requests(),
         ),
     };
-    let mut say = |more: std::fmt::Arguments<'_>| {
-        // Writing to a string does not fail.
-        let _ = line.write_fmt(more);
+    let mut say = |field: &str, value: Option<String>| {
+        line.extend(value.map(|value| format!(", {field}: {value}")));
     };
-    say(format_args!(
-        ", shadow_mode: {}, quota_mode: {}",
-        rule.shadow_mode, rule.quota_mode
-    ));
+    say("shadow_mode", Some(rule.shadow_mode.to_string()));
+    say("quota_mode", Some(rule.quota_mode.to_string()));
     match rule.allowance {
-        Allowance::Unlimited => say(format_args!(", unlimited: true")),
+        Allowance::Unlimited => say("unlimited", Some("true".to_owned())),
         Allowance::Limited { limit, algorithm } => {
-            if limit.unit().is_some() && limit.unit_multiplier().get() != 1 {
-                say(format_args!(
-                    ", unit_multiplier: {}",
-                    limit.unit_multiplier()
-                ));
-            }
-            say(format_args!(", algorithm: {}", algorithm.name()));
-            if limit.burst() != limit.requests() {
-                say(format_args!(", burst: {}", limit.burst()));
-            }
-            if let Some(segments) = limit.segments() {
-                say(format_args!(", segments: {segments}"));
-            }
-            if let Some(calendar) = limit.calendar() {
-                say(format_args!(", calendar: {}", calendar.name()));
-            }
+            let multiplier = limit.unit_multiplier().get();
+            let has_multiplier = limit.unit().is_some() && multiplier != 1;
+            say(
+                "unit_multiplier",
+                has_multiplier.then(|| multiplier.to_string()),
+            );
+            say("algorithm", Some(algorithm.name().to_owned()));
+            let burst = limit.burst();
+            say(
+                "burst",
+                (burst != limit.requests()).then(|| burst.to_string()),
+            );
+            say("segments", limit.segments().map(|it| it.to_string()));
+            say("calendar", limit.calendar().map(|it| it.name().to_owned()));
             if let Some(count_refused) = limit.count_refused() {
                 let (field, value) = count_refused.field();
-                say(format_args!(", {field}: {value}"));
+                say(field, Some(value.to_string()));
             }
-            if let Some(penalty) = limit.penalty() {
-                say(format_args!(", penalty: {{{penalty}}}"));
-            }
-            if limit.unit().is_none() {
-                let seconds = limit.window().as_us() / 1_000_000;
-                say(format_args!(", slot_seconds: {seconds}"));
-            }
-            match (&rule.reserve, &rule.holder_key) {
-                (Some(reserve), _) => {
-                    say(format_args!(", reserve: {}", ReserveFigures::of(reserve)));
-                }
-                (None, Some(key)) => say(format_args!(", holder_key: {key}")),
-                (None, None) => {}
-            }
-            if !rule.leases {
-                say(format_args!(", lease: false"));
-            }
-            if rule.cost != Cost::default() {
-                say(format_args!(", cost: {}", rule.cost));
-            }
-            if let Some(budget) = &rule.budget {
-                say(format_args!(", budget: {budget}"));
-            }
-            if rule.rlqs {
-                say(format_args!(", rlqs: true"));
-            }
+            say("penalty", limit.penalty().map(|it| format!("{{{it}}}")));
+            let seconds = limit.window().as_us() / 1_000_000;
+            say(
+                "slot_seconds",
+                limit.unit().is_none().then(|| seconds.to_string()),
+            );
+            let reserve = rule.reserve.as_ref();
+            say(
+                "reserve",
+                reserve.map(|it| ReserveFigures::of(it).to_string()),
+            );
+            let holder_key = rule.holder_key.as_ref().filter(|_| reserve.is_none());
+            say("holder_key", holder_key.map(ToString::to_string));
+            say("lease", (!rule.leases).then(|| "false".to_owned()));
+            let has_cost = rule.cost != Cost::default();
+            say("cost", has_cost.then(|| rule.cost.to_string()));
+            say("budget", rule.budget.as_ref().map(ToString::to_string));
+            say("rlqs", rule.rlqs.then(|| "true".to_owned()));
         }
     }
-    if !rule.name.is_empty() {
-        say(format_args!(", name: {}", rule.name));
-    }
+    say("name", (!rule.name.is_empty()).then(|| rule.name.clone()));
     line
 }

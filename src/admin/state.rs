@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::http::StatusCode;
@@ -54,47 +53,36 @@ pub(super) struct StateFrame {
 }
 
 /// Makes states for streams.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct StateHub {
     /// The newest state; none while no stream wants one.
     frames: watch::Sender<Option<StateFrame>>,
-    watchers: AtomicUsize,
+    /// Streams that want states hold it as well.
+    watching: Arc<()>,
     /// Notified of a new stream.
     joined: Notify,
 }
 
 /// A stream that wants states, until it is dropped.
 pub(super) struct StateWatcher {
-    hub: Arc<StateHub>,
     frames: watch::Receiver<Option<StateFrame>>,
-    counts: bool,
+    /// None of a stream that sees only the last frame.
+    watching: Option<Arc<()>>,
 }
 
 // === impl StateHub ===
 
 impl StateHub {
-    pub(super) fn new() -> Self {
-        Self {
-            frames: watch::Sender::default(),
-            watchers: AtomicUsize::new(0),
-            joined: Notify::new(),
-        }
-    }
-
     /// A stream. Without `states` it sees only the last frame.
-    pub(super) fn watch(self: &Arc<Self>, states: bool) -> StateWatcher {
+    pub(super) fn watch(&self, states: bool) -> StateWatcher {
         // The first value counts as not seen: it is the state at once.
         let mut frames = self.frames.subscribe();
         frames.mark_changed();
+        let watching = states.then(|| Arc::clone(&self.watching));
         if states {
-            self.watchers.fetch_add(1, Ordering::AcqRel);
             self.joined.notify_one();
         }
-        StateWatcher {
-            hub: Arc::clone(self),
-            frames,
-            counts: states,
-        }
+        StateWatcher { frames, watching }
     }
 
     /// Gives all streams a frame, or none while no stream wants one.
@@ -103,7 +91,7 @@ impl StateHub {
     }
 
     fn is_watched(&self) -> bool {
-        self.watchers.load(Ordering::Acquire) > 0
+        Arc::strong_count(&self.watching) > 1
     }
 }
 
@@ -121,7 +109,7 @@ impl StateWatcher {
             }
             let frame = self.frames.borrow_and_update().clone();
             match frame {
-                Some(frame) if self.counts => return frame,
+                Some(frame) if self.watching.is_some() => return frame,
                 Some(frame) if frame.is_last => {
                     return StateFrame {
                         bytes: Bytes::new(),
@@ -134,17 +122,9 @@ impl StateWatcher {
     }
 }
 
-impl Drop for StateWatcher {
-    fn drop(&mut self) {
-        if self.counts {
-            self.hub.watchers.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
 /// Makes states while streams want them, until the service stops; then a last one.
 pub async fn run_states(state: AdminState, mut stopping: ShutdownSignal) {
-    let hub = Arc::clone(&state.api.states);
+    let hub = Arc::clone(&state.states);
     let mut number = 0_u64;
     loop {
         tokio::select! {
@@ -199,13 +179,12 @@ pub(super) fn event_bytes(name: &str, data: &str) -> Bytes {
 
 /// The state now.
 async fn state_event(state: &AdminState) -> StateEvent {
-    let api = &state.api;
     let top_refused = top_for_state(state, RankBy::Refused).await;
     let top_asked = top_for_state(state, RankBy::Asked).await;
-    let generation = state.generations.current();
+    let generation = state.parts.engine.generations.current();
     let quotas = quotas_for_state(state, generation.as_deref()).await;
     let ((limits, limits_omitted), candidate) = {
-        let (state, generation) = (state.clone(), generation.clone());
+        let (state, generation) = (Arc::clone(state), generation.clone());
         // It waits for readers of metrics, which may take long.
         let read = tokio::task::spawn_blocking(move || {
             let heaviest = generation.as_deref().map(|rules| heaviest(&state, rules));
@@ -215,20 +194,20 @@ async fn state_event(state: &AdminState) -> StateEvent {
         read.await.unwrap_or_default()
     };
     StateEvent {
-        instance: api.instance.to_string(),
-        at: time_text(api.clock.now()),
+        instance: state.instance.to_string(),
+        at: time_text(state.parts.engine.clock.now()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        uptime_seconds: api.clock.uptime_us() / 1_000_000,
-        ready: state.readiness.ready(),
-        draining: state.readiness.is_draining(),
+        uptime_seconds: state.parts.engine.clock.uptime_us() / 1_000_000,
+        ready: state.parts.readiness.ready(),
+        draining: state.parts.readiness.is_draining(),
         rules: rules_state(state, generation.as_deref()),
         limits,
         limits_omitted,
-        rates: api.rates.of_all(),
+        rates: state.rates.of_all(),
         top_refused,
         top_asked,
         partitions: partitions_of(state),
-        shadowed: shadowed_rules(state.generations.shadowed()),
+        shadowed: shadowed_rules(state.parts.engine.generations.shadowed()),
         quotas,
         candidate,
     }
@@ -248,15 +227,20 @@ fn rules_state(state: &AdminState, generation: Option<&Generation>) -> RulesStat
         warnings: warnings.map_or(0, |warnings| {
             warnings.first.len().saturating_add(warnings.more) as u64
         }),
-        error: state.generations.refused().map(|why| why.to_string()),
+        error: state
+            .parts
+            .engine
+            .generations
+            .refused()
+            .map(|why| why.to_string()),
     }
 }
 
 /// The rules with the most refused hits a second, then those with the most hits, then in the order
 /// of the files; and how many are left out.
 fn heaviest(state: &AdminState, generation: &Generation) -> (Vec<LimitState>, u64) {
-    let ends = ShadowEnds::new(state.generations.shadowed());
-    let counts = state.api.rates.counts(generation);
+    let ends = ShadowEnds::new(state.parts.engine.generations.shadowed());
+    let counts = state.rates.counts(generation);
     let rules: Vec<_> = generation.rules.written_rules().collect();
     let mut order: Vec<(f64, f64, usize)> = (0..)
         .zip(&rules)
@@ -279,7 +263,7 @@ fn heaviest(state: &AdminState, generation: &Generation) -> (Vec<LimitState>, u6
         .iter()
         .filter_map(|(.., position)| rules.get(*position));
     let candidates = CandidateLimits::new(generation);
-    let quotas = RuleSums::new(&state.api.quotas);
+    let quotas = RuleSums::new(&state.parts.quotas);
     let overrides = generation.rules.override_counts();
     let heaviest = heaviest.map(|(rule, table)| LimitState {
         rlqs: quotas.of(rule),
@@ -299,12 +283,11 @@ pub(super) async fn partitions(
 
 /// The store and the partitions now.
 fn partitions_of(state: &AdminState) -> Partitions {
-    let api = &state.api;
-    let store = api.store.inspect();
+    let store = state.parts.engine.store.inspect();
     let partitions = (0..).zip(&store.partitions);
     Partitions {
-        instance: api.instance.to_string(),
-        at: time_text(api.clock.now()),
+        instance: state.instance.to_string(),
+        at: time_text(state.parts.engine.clock.now()),
         partitions: partitions
             .map(|(number, levels)| partition_state(number, levels))
             .collect(),
@@ -313,12 +296,12 @@ fn partitions_of(state: &AdminState) -> Partitions {
 }
 
 fn store_state(state: &AdminState, store: StoreInspection) -> StoreState {
-    let health = state.api.store.health();
+    let health = state.parts.engine.store.health();
     let gauge = |value: i64| u64::try_from(value).unwrap_or_default();
     let is_shared = health.is_some();
     let leases = store.is_leased.then(|| LeaseState {
         leases: sum(&store, |levels| levels.buckets.load(Relaxed)),
-        hits_held: gauge(state.metrics.leases.hits_held.get()),
+        hits_held: gauge(state.parts.engine.metrics.leases.hits_held.get()),
     });
     StoreState {
         kind: store.kind.to_owned(),
@@ -331,7 +314,8 @@ fn store_state(state: &AdminState, store: StoreInspection) -> StoreState {
             || "buckets are in memory".to_owned(),
             |health| health.message,
         ),
-        memory_max_bytes: (!is_shared).then(|| gauge(state.metrics.buckets.memory_max_bytes.get())),
+        memory_max_bytes: (!is_shared)
+            .then(|| gauge(state.parts.engine.metrics.buckets.memory_max_bytes.get())),
         denied_keys: store.denied_keys.map(|keys| keys as u64),
         leases,
         nodes: store.nodes.into_iter().map(node_state).collect(),
@@ -399,7 +383,7 @@ async fn top_for_state(state: &AdminState, by: RankBy) -> Top {
 }
 
 async fn top_keys(state: &AdminState, query: &TopQuery) -> Top {
-    let generation = state.generations.current();
+    let generation = state.parts.engine.generations.current();
     let rules = generation.as_ref().map(|generation| &generation.rules);
-    state.api.top_keys.query(query, rules).await
+    state.parts.engine.top_keys.query(query, rules).await
 }

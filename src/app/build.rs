@@ -16,17 +16,15 @@ use crate::admin::{AdminToken, JsonService, LogLevelSwitch};
 use crate::answer_memory::AnswerMemory;
 use crate::capture::Capture;
 use crate::clock::Clock;
-use crate::decisions::Decisions;
-use crate::grpc::{Health, Routes, routes};
+use crate::grpc::{Health, Routes, ServerParts, routes};
 use crate::metrics::Metrics;
 use crate::notify::Webhook;
 use crate::pipeline::{CandidatePartitions, Generations, Parts, Pipeline};
 use crate::settings::memory_limit::MemoryLimit;
 use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings};
-use crate::store::{Setup, Store, Worker, memory};
+use crate::store::{Setup, Worker, memory};
 use crate::tls::ServerFiles;
 use crate::top_keys::TopKeys;
-use crate::tracing::Traces;
 use crate::xds::XdsClient;
 use tollgate_limiter::Timestamp;
 
@@ -36,29 +34,22 @@ pub struct App {
     pub(super) listeners: Listeners,
     pub(super) service: Arc<Pipeline>,
     pub(super) answers: Arc<AnswerMemory>,
-    pub(super) store: Arc<dyn Store>,
+    /// What decides, and what others read of it.
+    pub parts: Parts,
     /// Workers, grouped by store.
     pub(super) workers: Vec<Vec<Worker>>,
     pub(super) cores: usize,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) generations: Arc<Generations>,
     pub(super) json: Arc<JsonService>,
-    pub(super) log_level: Option<LogLevelSwitch>,
-    pub(super) clock: Arc<dyn Clock>,
+    /// Changes the log filter at run time, if something does.
+    pub log_level: Option<LogLevelSwitch>,
     pub(super) certificates: Certificates,
     pub(super) admin_token: Option<AdminToken>,
     /// The password of the Redis protocol.
     pub(super) resp_password: Option<Arc<[u8]>>,
     /// Source of the rules; none when they come from files.
     pub(super) xds: Option<XdsClient>,
-    /// The last decisions, subscriptions and the decision log.
-    pub(super) decisions: Decisions,
     /// What sends events of limits; none when it is not configured.
     pub(super) webhook: Option<Webhook>,
-    /// The heaviest keys, and how values of descriptors are shown.
-    pub(super) top_keys: Arc<TopKeys>,
-    /// Exporter of spans; none when decisions are not traced.
-    pub(super) traces: Option<Arc<Traces>>,
     /// What writes snapshots; none when they are not configured.
     pub(super) snapshots: Option<Snapshots>,
 }
@@ -136,8 +127,9 @@ fn resp_password_of(path: &Path) -> Result<Arc<[u8]>, AppError> {
         b"" => Err("the file is empty; write the password to it".to_owned()),
         password => Ok(Arc::from(password)),
     });
-    password
-        .map_err(|why| AppError::Tls(format!("--resp-password-file: {}: {why}", path.display())))
+    password.map_err(|why| {
+        AppError::Setting(format!("--resp-password-file: {}: {why}", path.display()))
+    })
 }
 
 // === impl Certificates ===
@@ -171,14 +163,18 @@ impl App {
     /// When something in the build is wrong.
     #[doc(hidden)]
     pub fn routes(&self, health: &Health) -> Result<Routes, AppError> {
-        let routes = routes(
-            &self.service,
-            &self.answers,
-            &self.settings,
-            &self.metrics,
-            health,
-        );
+        let routes = routes(self.server_parts(health));
         routes.map_err(|error| AppError::Defect(error.to_string()))
+    }
+
+    pub(super) fn server_parts<'a>(&'a self, health: &'a Health) -> ServerParts<'a> {
+        ServerParts {
+            pipeline: &self.service,
+            answers: &self.answers,
+            settings: &self.settings,
+            health,
+            metrics: &self.parts.metrics,
+        }
     }
 
     /// Builds the service. No request is answered and no task runs until [`App::run`]; only the
@@ -228,7 +224,7 @@ impl App {
             .map(AdminToken::read);
         let admin_token = admin_token
             .transpose()
-            .map_err(|error| AppError::Tls(format!("--admin-token-file: {error}")))?;
+            .map_err(|error| AppError::Setting(format!("--admin-token-file: {error}")))?;
         let resp_password = settings.ingresses.resp_password_file.as_deref();
         let resp_password = resp_password.map(resp_password_of).transpose()?;
         let xds = rules::xds_client(&settings)?;
@@ -238,82 +234,44 @@ impl App {
         }
         let (decisions, webhook) =
             decisions::build(&settings, cores, values, &capture, (&clock, &metrics))?;
-        let top_keys = Arc::new(TopKeys::new(
+        let top_keys = TopKeys::new(
             values,
             Arc::clone(&clock),
             &metrics,
             cores,
             settings.top_keys.memory_max,
-        ));
+        );
+        let answers = AnswerMemory::of(&settings, &metrics);
         let parts = Parts {
-            generations: Arc::clone(&generations),
-            store: Arc::clone(&store),
-            clock: Arc::clone(&clock),
-            metrics: Arc::clone(&metrics),
+            generations,
+            store,
+            clock,
+            metrics,
             hash: built.hash,
-            traces: traces.clone(),
-            decisions: decisions.clone(),
-            top_keys: Arc::clone(&top_keys),
+            traces,
+            decisions,
+            top_keys: Arc::new(top_keys),
         };
-        let service = Pipeline::new(parts, (&settings).into()).with_candidates(partitions);
-        let service = Arc::new(service);
+        let service = Pipeline::new(parts.clone(), (&settings).into());
+        let service = Arc::new(service.with_candidates(partitions));
         workers.push(candidates);
         let json = JsonService::new(Arc::clone(&service)).map_err(AppError::Defect)?;
-        let answers = AnswerMemory::of(&settings, &metrics);
         Ok(Self {
             settings,
             listeners,
             service,
             answers,
-            store,
+            parts,
             workers,
             cores,
-            metrics,
-            generations,
             json: Arc::new(json),
             log_level: None,
-            clock,
             certificates,
             admin_token,
             resp_password,
             xds,
-            decisions,
             webhook,
-            top_keys,
-            traces,
             snapshots: built.snapshots,
         })
-    }
-
-    /// Lets the admin port change the log level with `switch`.
-    #[must_use]
-    pub fn with_log_level(mut self, switch: LogLevelSwitch) -> Self {
-        self.log_level = Some(switch);
-        self
-    }
-
-    /// The store that holds the buckets.
-    pub fn store(&self) -> Arc<dyn Store> {
-        Arc::clone(&self.store)
-    }
-
-    /// The last decisions, and subscriptions.
-    pub fn decisions(&self) -> Decisions {
-        self.decisions.clone()
-    }
-
-    /// The rules in use.
-    pub fn generations(&self) -> Arc<Generations> {
-        Arc::clone(&self.generations)
-    }
-
-    /// The heaviest keys.
-    pub fn top_keys(&self) -> Arc<TopKeys> {
-        Arc::clone(&self.top_keys)
-    }
-
-    /// Metrics of the service.
-    pub fn metrics(&self) -> Arc<Metrics> {
-        Arc::clone(&self.metrics)
     }
 }

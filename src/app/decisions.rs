@@ -28,7 +28,7 @@ pub(super) fn build(
 ) -> Result<(Decisions, Option<Webhook>), AppError> {
     let log = &settings.decision_log;
     let notify = Webhook::new(&settings.notify, clock, &metrics.notifications);
-    let (queue, webhook) = notify.map_err(AppError::Notify)?.unzip();
+    let (queue, webhook) = notify.map_err(AppError::Setting)?.unzip();
     let of_log = shown_in_log(log, values);
     let events = LimitEvents::new(of_log, queue, metrics.notifications.clone());
     let kept_max = usize::try_from(log.kept_max).unwrap_or(usize::MAX);
@@ -82,7 +82,7 @@ fn start_log(
 
 /// The collector of `--decision-log otlp`.
 fn collector(settings: &TracingSettings) -> Result<LogExport, AppError> {
-    let invalid = |error: String| AppError::DecisionLog(error);
+    let invalid = |error: String| AppError::Setting(format!("--decision-log otlp: {error}"));
     let export = settings.log_export().map_err(invalid)?;
     for warning in &export.warnings {
         tracing::warn!(%warning, "a setting of the collector is ignored");

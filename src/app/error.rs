@@ -1,5 +1,7 @@
 //! Errors of building and running the service.
 
+use crate::store::BuildError;
+
 /// Why the service could not be built or stopped running.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
@@ -9,27 +11,12 @@ pub enum AppError {
     /// A defect of this program, found at start.
     #[error("this is a defect in tollgate: {0}")]
     Defect(String),
-    /// The configured store cannot be used.
+    /// A setting, or a file that one names, cannot be used.
     #[error("{0}")]
-    Store(String),
-    /// The collector of the decision log cannot be used.
-    #[error("--decision-log otlp: {0}")]
-    DecisionLog(String),
-    /// The webhook of limits cannot be used.
-    #[error("{0}")]
-    Notify(String),
-    /// A configured hash key cannot be used.
-    #[error("{0}")]
-    HashKey(String),
-    /// Memory settings contradict each other.
-    #[error("{0}")]
-    Memory(String),
-    /// Configured certificates or tokens cannot be used.
-    #[error("{0}")]
-    Tls(String),
-    /// The configured source of rules cannot be used.
-    #[error("{0}")]
-    Rules(String),
+    Setting(String),
+    /// The configured store cannot be built.
+    #[error(transparent)]
+    Store(#[from] BuildError),
     /// A part of the service ended early.
     #[error("{part} {how}")]
     Ended {

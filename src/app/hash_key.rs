@@ -21,15 +21,15 @@ pub(super) fn read_hash_key(file: &Path, flag: &str) -> Result<Vec<u8>, AppError
     let mut key = Vec::new();
     regular_file::open(file)
         .and_then(|file| file.take(HASH_KEY_BYTES_MAX + 1).read_to_end(&mut key))
-        .map_err(|error| AppError::HashKey(format!("{path}: {error}; {flag} names this file")))?;
+        .map_err(|error| AppError::Setting(format!("{path}: {error}; {flag} names this file")))?;
     if key.len() as u64 > HASH_KEY_BYTES_MAX {
-        return Err(AppError::HashKey(format!(
+        return Err(AppError::Setting(format!(
             "{path}: a key has at most {HASH_KEY_BYTES_MAX} bytes; {flag} names this file"
         )));
     }
     key.truncate(key.trim_ascii_end().len());
     if key.len() < HASH_KEY_BYTES_MIN {
-        return Err(AppError::HashKey(format!(
+        return Err(AppError::Setting(format!(
             "{path}: a key of {} bytes is too short; {flag} needs at least {HASH_KEY_BYTES_MIN}",
             key.len()
         )));

@@ -22,23 +22,19 @@ use super::ports::{HttpPorts, IngressPorts, connections, stopped};
 use super::rules;
 use super::snapshot::Snapshots;
 use super::tls::CertificateReloader;
-use crate::admin::{self, AdminApi, AdminParts, AdminState, Readiness, RecordingSetup};
-use crate::decisions::Decisions;
+use crate::admin::{self, AdminApi, AdminParts, Readiness, RecordingSetup};
 use crate::grpc::{GrpcServer, Health, StartError};
 use crate::metrics::Metrics;
 use crate::net::{ShutdownSignal, UnixSocketFile};
 use crate::notify::Webhook;
-use crate::pipeline::{Generation, Generations};
+use crate::pipeline::{Generation, Parts};
 use crate::settings::StatsdSettings;
 use crate::statsd::Statsd;
-use crate::store::Store;
-use crate::tracing::Traces;
 use crate::xds::XdsClient;
 
 /// A running service: handles of its tasks.
 struct RunningService {
-    store: Arc<dyn Store>,
-    generations: Arc<Generations>,
+    parts: Parts,
     readiness: Readiness,
     health: Health,
     /// One task for each partition; none may end before the drain.
@@ -57,8 +53,6 @@ struct RunningService {
     other_ports: Vec<JoinHandle<()>>,
     stop_grpc: watch::Sender<bool>,
     stop_http: watch::Sender<bool>,
-    traces: Option<Arc<Traces>>,
-    decisions: Decisions,
     statsd: Option<Statsd>,
     snapshots: Option<Snapshots>,
 }
@@ -107,20 +101,12 @@ impl RunningService {
             grpc_server.spawn_workers(&mut workers, store_workers);
         }
         let xds_status = app.xds.as_ref().map(XdsClient::status);
-        rules::spawn_watchers(
-            &mut watchers,
-            &app.settings,
-            app.xds,
-            reload,
-            &app.generations,
-            &app.metrics,
-            &app.clock,
-        );
+        rules::spawn_watchers(&mut watchers, &app.settings, app.xds, reload, &app.parts);
         grpc_server.spawn_quotas(&mut watchers);
-        SharedOverrides::spawn(&mut watchers, &*app.store, &app.generations, &app.clock);
+        SharedOverrides::spawn(&mut watchers, &app.parts);
         let mut acceptor = |reloader: Option<CertificateReloader>| {
             let acceptor = Arc::clone(&reloader.as_ref()?.acceptor);
-            watchers.spawn(reloader?.watch(Arc::clone(&app.clock)));
+            watchers.spawn(reloader?.watch(Arc::clone(&app.parts.clock)));
             Some(acceptor)
         };
         let grpc_tls = acceptor(app.certificates.grpc);
@@ -128,7 +114,7 @@ impl RunningService {
         let (listener, socket_file) = app.listeners.grpc.split_file();
         let connections_max = app.settings.connections.grpc_connections_max;
         let limits = (connections_max, HTTP2_PREFACE_BYTES);
-        let connections = connections(&app.metrics, listener, "grpc", limits, grpc_tls);
+        let connections = connections(&app.parts.metrics, listener, "grpc", limits, grpc_tls);
         let grpc = tokio::spawn(Arc::clone(&grpc_server).serve(connections, stopped(stop.clone())));
         let ingresses = IngressPorts {
             listeners: app.listeners.ingresses,
@@ -136,9 +122,8 @@ impl RunningService {
             password: app.resp_password,
             connections_max: app.settings.ingresses.ingress_connections_max,
         };
-        let ingresses = ingresses.serve(&grpc_server, &app.service, &app.metrics, &stop);
-        let (generations, store) = (Arc::clone(&app.generations), Arc::clone(&app.store));
-        let readiness = Readiness::new(generations, &app.settings, xds_status, store);
+        let ingresses = ingresses.serve(&grpc_server, &app.service, &app.parts.metrics, &stop);
+        let readiness = Readiness::new(&app.parts, &app.settings, xds_status);
         let ports = HttpPorts {
             http: app.listeners.http,
             prometheus: app.listeners.prometheus,
@@ -146,15 +131,13 @@ impl RunningService {
             admin_tls: acceptor(app.certificates.admin),
             admin_token: app.admin_token,
         };
-        let api = Arc::new(AdminApi::new(AdminParts {
-            clock: Arc::clone(&app.clock),
-            store: Arc::clone(&app.store),
+        let state = AdminApi::new(AdminParts {
+            readiness: readiness.clone(),
+            json: app.settings.json_enabled().then_some(app.json),
+            log_level: app.log_level,
+            engine: app.parts.clone(),
             pipeline: Arc::clone(&app.service),
             answers: Arc::clone(&app.answers),
-            metrics: Arc::clone(&app.metrics),
-            generations: Arc::clone(&app.generations),
-            decisions: app.decisions.clone(),
-            top_keys: app.top_keys,
             quotas: grpc_server.quotas(),
             streams_max: app.settings.admin.event_streams_max,
             recordings: RecordingSetup {
@@ -162,25 +145,15 @@ impl RunningService {
                 flags: app.settings.verdict_flags(),
             },
             has_token: ports.admin_token.is_some(),
-        }));
-        let state = AdminState {
-            readiness: readiness.clone(),
-            metrics: Arc::clone(&app.metrics),
-            generations: Arc::clone(&app.generations),
-            json: app.settings.json_enabled().then_some(app.json),
-            log_level: app.log_level,
-            api: Arc::clone(&api),
-        };
+        });
         let (stop_http, stop) = watch::channel(false);
-        watchers.spawn(api.sample_rates());
+        watchers.spawn(Arc::clone(&state).sample_rates());
         let stopping = ShutdownSignal::new(stop.clone());
-        watchers.spawn(admin::run_states(state.clone(), stopping));
+        watchers.spawn(admin::run_states(Arc::clone(&state), stopping));
         watchers.spawn(Webhook::run(app.webhook));
         Snapshots::spawn(app.snapshots.as_ref(), &mut watchers);
         let (http, other_ports) = ports.serve(state, &app.settings, &stop);
         Ok(Self {
-            generations: app.generations,
-            store: app.store,
             readiness,
             health,
             workers,
@@ -193,9 +166,8 @@ impl RunningService {
             other_ports,
             stop_grpc,
             stop_http,
-            traces: app.traces,
-            decisions: app.decisions,
-            statsd: start_statsd(&app.settings.statsd, &app.metrics),
+            statsd: start_statsd(&app.settings.statsd, &app.parts.metrics),
+            parts: app.parts,
             snapshots: app.snapshots,
         })
     }
@@ -208,14 +180,14 @@ impl RunningService {
     ) -> Result<(), AppError> {
         let mut ready = Some(ready);
         let mut serving = false;
-        let mut rules_changes = self.generations.subscribe();
+        let mut rules_changes = self.parts.generations.subscribe();
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
             if serving != self.readiness.ready() {
                 serving = !serving;
                 self.health.set_serving(serving).await;
             }
-            if let Some(generation) = self.generations.current()
+            if let Some(generation) = self.parts.generations.current()
                 && let Some(ready) = ready.take()
             {
                 ready(&generation);
@@ -250,7 +222,7 @@ impl RunningService {
             for ingress in self.ingresses {
                 let _ = ingress.await;
             }
-            self.store.drain().await;
+            self.parts.store.drain().await;
             self.stop_http.send_replace(true);
             let _ = self.http.await;
             for port in self.other_ports {
@@ -262,10 +234,10 @@ impl RunningService {
             snapshots.write_last().await;
         }
         // Each has a short timeout of its own. Counters go last, because they count the spans sent.
-        if let Some(traces) = self.traces {
+        if let Some(traces) = self.parts.traces {
             traces.stop().await;
         }
-        self.decisions.stop().await;
+        self.parts.decisions.stop().await;
         if let Some(statsd) = self.statsd {
             statsd.stop().await;
         }
@@ -287,17 +259,10 @@ fn millis(duration: Duration) -> u64 {
 
 /// Starts the threads of the gRPC server.
 fn open_grpc(app: &App, health: &Health) -> Result<GrpcServer, AppError> {
-    let opened = GrpcServer::open(
-        &app.service,
-        &app.answers,
-        &app.settings,
-        app.cores,
-        &app.metrics,
-        health,
-    );
+    let opened = GrpcServer::open(app.server_parts(health), app.cores);
     opened.map_err(|error| match error {
         StartError::BodyMemory { .. } | StartError::AnswerMemory { .. } => {
-            AppError::Memory(error.to_string())
+            AppError::Setting(error.to_string())
         }
         StartError::Random(error) => AppError::Randomness(error),
         StartError::Reflection(_) | StartError::Thread(_) => AppError::Defect(error.to_string()),

@@ -11,9 +11,9 @@ use tokio::time::sleep;
 
 use crate::admin_api::{Override, parse_time};
 use crate::clock::Clock;
-use crate::pipeline::Generations;
+use crate::pipeline::{Generations, Parts};
+use crate::store::StoreFault;
 use crate::store::shared_records::{Records, SharedRecords};
-use crate::store::{Store, StoreFault};
 use tollgate_limiter::Timestamp;
 
 /// How often the version of the overrides is read.
@@ -39,17 +39,12 @@ struct Known {
 
 impl SharedOverrides {
     /// Spawns the task, if the store is shared.
-    pub(super) fn spawn(
-        tasks: &mut JoinSet<()>,
-        store: &dyn Store,
-        generations: &Arc<Generations>,
-        clock: &Arc<dyn Clock>,
-    ) {
-        if let Some(records) = store.shared_records() {
+    pub(super) fn spawn(tasks: &mut JoinSet<()>, parts: &Parts) {
+        if let Some(records) = parts.store.shared_records() {
             let overrides = Self {
                 records,
-                generations: Arc::clone(generations),
-                clock: Arc::clone(clock),
+                generations: Arc::clone(&parts.generations),
+                clock: Arc::clone(&parts.clock),
             };
             tasks.spawn(overrides.run());
         }

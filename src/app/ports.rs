@@ -68,21 +68,26 @@ impl HttpPorts {
         stop: &watch::Receiver<bool>,
     ) -> (JoinHandle<()>, Vec<JoinHandle<()>>) {
         let limits = (settings.connections.http_connections_max, 1);
-        let metrics = Arc::clone(&state.metrics);
+        let metrics = Arc::clone(&state.parts.engine.metrics);
         let serve = |listener: TcpListener, port, tls, router| {
             let connections = connections(&metrics, listener.into(), port, limits, tls);
             tokio::spawn(admin::serve(router, connections, stopped(stop.clone())))
         };
-        let router = admin::public_router(state.clone());
+        let router = admin::public_router(Arc::clone(&state));
         let http = serve(self.http, "http", None, router);
         let mut others = Vec::new();
         if let Some(listener) = self.prometheus {
             let path = &settings.prometheus.prometheus_path;
-            let router = admin::metrics_router(state.clone(), path);
+            let router = admin::metrics_router(Arc::clone(&state), path);
             others.push(serve(listener, "prometheus", None, router));
         }
         if let Some(listener) = self.admin {
-            let guard = guard(&listener, self.admin_token, settings, &state.metrics);
+            let guard = guard(
+                &listener,
+                self.admin_token,
+                settings,
+                &state.parts.engine.metrics,
+            );
             let router = admin::admin_router(state, guard);
             others.push(serve(listener, "admin", self.admin_tls, router));
         }

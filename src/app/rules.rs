@@ -15,7 +15,7 @@ use super::error::AppError;
 use super::store;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::pipeline::Generations;
+use crate::pipeline::{Generations, Parts};
 use crate::rules::file::Options;
 use crate::rules::path::RulesPath;
 use crate::rules::reload::{LoadError, RulesUpdate, RulesWatcher};
@@ -43,15 +43,19 @@ pub(super) fn spawn_watchers(
     settings: &Settings,
     xds: Option<XdsClient>,
     reload: mpsc::Receiver<()>,
-    generations: &Arc<Generations>,
-    metrics: &Arc<Metrics>,
-    clock: &Arc<dyn Clock>,
+    parts: &Parts,
 ) {
     let leased = store::is_leased(&settings.store);
+    let (generations, clock) = (&parts.generations, &parts.clock);
     let options = || Options::from(&settings.rules);
     let current = Arc::clone(generations);
     if let Some(client) = xds {
-        watchers.spawn(watch_xds(client, current, Arc::clone(metrics), leased));
+        watchers.spawn(watch_xds(
+            client,
+            current,
+            Arc::clone(&parts.metrics),
+            leased,
+        ));
     } else if let Some(path) = settings.rules.path(settings.rules_path.as_deref()) {
         let files = RulesWatcher::new(path, isolating(&settings.rules));
         watchers.spawn(watch(files, Some(reload), move |change| {
@@ -206,12 +210,12 @@ pub(super) fn xds_client(settings: &Settings) -> Result<Option<XdsClient>, AppEr
         return Ok(None);
     }
     if let Some(rules) = &settings.rules_path {
-        return Err(AppError::Rules(format!(
+        return Err(AppError::Setting(format!(
             "CONFIG_TYPE selects an xDS server and the rules also come from {}; set only one of them",
             rules.display()
         )));
     }
     XdsClient::new(&settings.xds, isolating(&settings.rules))
         .map(Some)
-        .map_err(|error| AppError::Rules(error.to_string()))
+        .map_err(|error| AppError::Setting(error.to_string()))
 }

@@ -60,7 +60,7 @@ pub(super) fn open(
         });
     };
     if shared.is_some() {
-        return Err(AppError::Store(
+        return Err(AppError::Setting(
             "--snapshot keeps buckets in memory, and --store keeps them elsewhere; remove one of the two"
                 .to_owned(),
         ));
@@ -79,7 +79,7 @@ pub(super) fn open(
     let configured = configured.then(|| shared_hash(naming)).transpose()?;
     let path = LockedPath::new(path).map_err(|error| {
         let help = "give each process a regular file of its own, or a path where none is yet";
-        AppError::Store(format!("--snapshot {error}; {help}"))
+        AppError::Setting(format!("--snapshot {error}; {help}"))
     })?;
     if let Some(error) = path.lock_failure() {
         let snapshot = path.path().display();
@@ -135,11 +135,10 @@ fn configure(settings: &StoreSettings) -> Result<Option<Box<dyn StoreBuilder>>, 
         queue_bytes_max: settings.store_queue_max,
         over_limit_cache: Duration::from_millis(settings.store_over_limit_cache_ms),
     };
-    let failed = |error: BuildError| AppError::Store(error.to_string());
     let builder = if settings.url.is_some() {
         let backend = backend_of(&shared.url)
-            .map_err(|error| AppError::Store(format!("--store: {error}")))?;
-        Some((backend.configure)(&shared).map_err(failed)?)
+            .map_err(|error| AppError::Setting(format!("--store: {error}")))?;
+        Some((backend.configure)(&shared)?)
     } else {
         let variable = |name: &str| settings.reference.get(name).map(str::to_owned);
         let mut found = None;
@@ -147,7 +146,7 @@ fn configure(settings: &StoreSettings) -> Result<Option<Box<dyn StoreBuilder>>, 
             .iter()
             .filter_map(|backend| backend.configure_from_variables)
         {
-            found = configure(&shared, &variable).map_err(failed)?;
+            found = configure(&shared, &variable)?;
             if found.is_some() {
                 break;
             }
@@ -185,14 +184,13 @@ fn build(
     shared: Option<&dyn StoreBuilder>,
     settings: &StoreSettings,
 ) -> Result<Built, AppError> {
-    let failed = |error: BuildError| AppError::Store(error.to_string());
     let memory = memory::BACKEND.build(&SharedSettings::default(), setup);
-    let (memory, workers) = memory.map_err(failed)?;
+    let (memory, workers) = memory?;
     let Some(shared) = shared else {
         warn_without_store(settings);
         return Ok((memory, vec![workers]));
     };
-    let (mut shared, shared_workers) = shared.build(setup).map_err(failed)?;
+    let (mut shared, shared_workers) = shared.build(setup)?;
     let mut all = vec![workers, shared_workers];
     if is_leased(settings) {
         let partitions = setup.memory.partitions.max(1);

@@ -57,7 +57,7 @@ impl CertificateReloader {
         };
         let acceptor = TlsAcceptor::new(loaded.config, bounds, metrics.tls.handshakes(port))
             .map_err(|error| {
-                AppError::Tls(format!(
+                AppError::Setting(format!(
                     "the {port} port: cannot start the handshake threads: {error}"
                 ))
             })?;
@@ -142,5 +142,5 @@ impl CertificateReloader {
 
 /// Error that prevents the start.
 pub(super) fn tls_error(port: &str, error: &TlsError) -> AppError {
-    AppError::Tls(format!("the {port} port: {error}"))
+    AppError::Setting(format!("the {port} port: {error}"))
 }

@@ -20,7 +20,7 @@ use crate::clock::SystemClock;
 use crate::pipeline::Generation;
 use crate::settings::{
     ConfigType, EnvironmentVariables, GrpcTlsSettings, LogFormat, OTEL_VARIABLES, REDIS_VARIABLES,
-    Settings, StoreMode, reference_variables, unknown_variables,
+    Settings, reference_variables, unknown_variables, word,
 };
 use crate::store::{StoreHealth, StoreStart};
 use tollgate_limiter::{Rule, Values};
@@ -75,9 +75,9 @@ async fn serve(settings: Settings, log_level: LogLevelSwitch) -> anyhow::Result<
     let mut hang_up = signal(SignalKind::hangup())?;
     let listeners = Listeners::bind(&settings).await?;
     let announce = start_line(&listeners, &settings);
-    let app = App::build(settings, listeners, Arc::new(SystemClock::new()))?;
-    let store = app.store();
-    let app = app.with_log_level(log_level);
+    let mut app = App::build(settings, listeners, Arc::new(SystemClock::new()))?;
+    let store = Arc::clone(&app.parts.store);
+    app.log_level = Some(log_level);
     let (reload, reloads) = mpsc::channel(1);
     let (stop, mut is_stopping) = (Notify::new(), false);
     let started = |rules: &Generation| announce(rules, store.health());
@@ -149,10 +149,7 @@ fn start_line(
         let address = address.replace("0.0.0.0", "127.0.0.1");
         address.replace("[::]", "[::1]")
     });
-    let mode = match settings.store.store_mode {
-        StoreMode::Exact => "exact",
-        StoreMode::Leased => "leased",
-    };
+    let mode = word(&settings.store.store_mode);
     let hit_options = hit_tls_options(&settings.grpc_tls);
     let source = match settings.xds.config_type {
         ConfigType::File => "file",

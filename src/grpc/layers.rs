@@ -21,29 +21,28 @@
 //! valid ones).
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::{BodyExt as _, BodyStream, StreamBody};
+use hyper::body::Frame;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_stream::StreamExt as _;
 use tollgate_http2::grpc::{MESSAGE_HEAD_BYTES, timeout_us};
 use tollgate_limiter::Decision;
 use tonic::codegen::StdError;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 
-use crate::metrics::Metrics;
+use crate::grpc::service::{ServerParts, StreamingMethod};
+use crate::metrics::{Counted, Metrics};
 use crate::pipeline::{EncodedResponse, Pipeline, RequestBound};
-use crate::settings::Settings;
 
 /// Path of Envoy's method, whose calls the fast path takes unless they are unusual.
 pub(crate) const SHOULD_RATE_LIMIT: &str =
@@ -51,13 +50,6 @@ pub(crate) const SHOULD_RATE_LIMIT: &str =
 
 /// What the content type of a call is, up to parameters.
 const CONTENT_TYPES: [&[u8]; 2] = [b"application/grpc", b"application/grpc+proto"];
-
-/// A streaming method.
-pub(crate) struct StreamingMethod {
-    pub(crate) path: &'static str,
-    /// Whether requests stream as well as responses.
-    pub(crate) requests_stream: bool,
-}
 
 /// A connection's bound on streaming calls. It travels with each request.
 #[derive(Clone)]
@@ -81,13 +73,6 @@ struct CallBounds {
     streaming_calls_max: usize,
 }
 
-/// The body of a call. One of a unary call has one message.
-struct CallBody {
-    body: Body,
-    /// None where requests stream.
-    message: Option<OneMessage>,
-}
-
 /// Follows a body that is one message behind its head.
 #[derive(Debug, Default)]
 struct OneMessage {
@@ -99,21 +84,19 @@ struct OneMessage {
 struct Permits {
     _process: OwnedSemaphorePermit,
     _connection: Option<OwnedSemaphorePermit>,
-    metrics: Arc<Metrics>,
+    _open: Counted,
 }
 
 /// The same routes behind the layer.
 pub(super) fn layered(
     routes: Routes,
-    pipeline: &Arc<Pipeline>,
-    settings: &Settings,
-    metrics: &Arc<Metrics>,
+    parts: ServerParts<'_>,
     streaming: fn(path: &str) -> Option<&'static StreamingMethod>,
 ) -> Routes {
-    let streaming_calls_max = settings.connections.streaming_calls_max;
+    let streaming_calls_max = parts.settings.connections.streaming_calls_max;
     let bounds = Arc::new(CallBounds {
-        pipeline: Arc::clone(pipeline),
-        metrics: Arc::clone(metrics),
+        pipeline: Arc::clone(parts.pipeline),
+        metrics: Arc::clone(parts.metrics),
         streaming,
         streaming_calls: permits(streaming_calls_max),
         streaming_calls_max,
@@ -133,12 +116,11 @@ async fn within_bounds(
     let streaming = (bounds.streaming)(request.uri().path());
     let is_sized = request.uri().path() == SHOULD_RATE_LIMIT;
     let is_unary = streaming.is_none_or(|method| !method.requests_stream);
-    let request = request.map(|body| {
-        Body::new(CallBody {
-            body,
-            message: is_unary.then(OneMessage::default),
-        })
-    });
+    let request = if is_unary {
+        request.map(with_one_message)
+    } else {
+        request
+    };
     if streaming.is_some() {
         bounds.stream(request, next).await
     } else if is_sized {
@@ -170,6 +152,20 @@ fn refusal(request: &Request) -> Option<Response> {
         return Some(Status::internal(why).into_http());
     }
     None
+}
+
+/// The body of a unary call, which fails where a second message begins.
+fn with_one_message(body: Body) -> Body {
+    let mut message = OneMessage::default();
+    let frames = BodyStream::new(body).map(move |frame| {
+        let frame = frame?;
+        if frame.data_ref().is_none_or(|data| message.receive(data)) {
+            return Ok::<_, StdError>(frame);
+        }
+        let why = "a unary call has one message, and this one has more";
+        Err(Status::internal(why).into())
+    });
+    Body::new(StreamBody::new(frames))
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {
@@ -258,11 +254,10 @@ impl CallBounds {
         };
         let process = Arc::clone(&self.streaming_calls).try_acquire_owned();
         let process = process.map_err(|_| self.refuse("process", self.streaming_calls_max))?;
-        self.metrics.connections.streaming_calls.inc();
         Ok(Permits {
             _process: process,
             _connection: of_connection,
-            metrics: Arc::clone(&self.metrics),
+            _open: Counted::new(&self.metrics.connections.streaming_calls),
         })
     }
 
@@ -293,49 +288,6 @@ impl CallBounds {
             EncodedResponse::new(&decision, &[]).write_frame(&mut frame);
             framed(frame)
         })
-    }
-}
-
-// === impl Permits ===
-
-impl Drop for Permits {
-    fn drop(&mut self) {
-        self.metrics.connections.streaming_calls.dec();
-    }
-}
-
-// === impl CallBody ===
-
-impl HttpBody for CallBody {
-    type Data = Bytes;
-    type Error = StdError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        polled.map(|frame| {
-            let frame = match frame? {
-                Ok(frame) => frame,
-                Err(error) => return Some(Err(error.into())),
-            };
-            if let (Some(message), Some(data)) = (&mut self.message, frame.data_ref())
-                && !message.receive(data)
-            {
-                let why = "a unary call has one message, and this one has more";
-                return Some(Err(Status::internal(why).into()));
-            }
-            Some(Ok(frame))
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -24,4 +24,5 @@ pub use self::server::GrpcServer;
 #[doc(hidden)]
 pub use self::server::Routes;
 pub(crate) use self::server::routes;
+pub(crate) use self::service::ServerParts;
 pub use self::service::{Health, StartError};

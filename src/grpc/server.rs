@@ -20,12 +20,10 @@ use tollgate_http2::ByteBudget;
 #[doc(hidden)]
 pub use tonic::service::Routes;
 
-use crate::answer_memory::AnswerMemory;
 use crate::grpc::context::{ConnectionLimits, ServerContext};
-use crate::grpc::service::{Health, ServiceContext, StartError};
+use crate::grpc::service::{ServerParts, ServiceContext, StartError};
 use crate::grpc::services;
 use crate::grpc::worker_threads::WorkerThreads;
-use crate::metrics::Metrics;
 use crate::net::{Connection, ServeConnection, lower_priority, serve_each};
 use crate::pipeline::Pipeline;
 use crate::quota::bucket::QuotaTimes;
@@ -84,32 +82,24 @@ impl GrpcServer {
     /// # Errors
     ///
     /// See [`StartError`].
-    pub(crate) fn open(
-        pipeline: &Arc<Pipeline>,
-        answers: &Arc<AnswerMemory>,
-        settings: &Settings,
-        threads: usize,
-        metrics: &Arc<Metrics>,
-        health: &Health,
-    ) -> Result<Self, StartError> {
+    pub(crate) fn open(parts: ServerParts<'_>, threads: usize) -> Result<Self, StartError> {
+        let ServerParts {
+            settings, metrics, ..
+        } = parts;
         let bytes_max = body_memory_max(settings)?;
         check_answer_memory(settings)?;
         let bodies = Arc::new(ByteBudget::new(bytes_max));
         let held = Arc::clone(&bodies);
         let gauge = &metrics.connections.unfinished_bodies_bytes;
         gauge.read_from(move || held.held_bytes());
-        let quotas = quotas(pipeline, settings)?;
+        let quotas = quotas(parts.pipeline, settings)?;
         let quota_plans = QuotaThread::start("quota-plans")?;
         let quota_streams = QuotaThread::start("quotas")?;
         let context = ServerContext {
-            pipeline: Arc::clone(pipeline),
-            answers: Arc::clone(answers),
+            pipeline: Arc::clone(parts.pipeline),
+            answers: Arc::clone(parts.answers),
             routes: services::routes(&ServiceContext {
-                pipeline,
-                answers,
-                settings,
-                health,
-                metrics,
+                parts,
                 quotas: &quotas,
                 quota_thread: Some(&quota_streams.runtime),
             })?,
@@ -189,20 +179,10 @@ impl GrpcServer {
 /// # Errors
 ///
 /// [`StartError::Reflection`] when the build's descriptors cannot be read.
-pub(crate) fn routes(
-    pipeline: &Arc<Pipeline>,
-    answers: &Arc<AnswerMemory>,
-    settings: &Settings,
-    metrics: &Arc<Metrics>,
-    health: &Health,
-) -> Result<Routes, StartError> {
+pub(crate) fn routes(parts: ServerParts<'_>) -> Result<Routes, StartError> {
     services::routes(&ServiceContext {
-        pipeline,
-        answers,
-        settings,
-        health,
-        metrics,
-        quotas: &quotas(pipeline, settings)?,
+        parts,
+        quotas: &quotas(parts.pipeline, parts.settings)?,
         quota_thread: None,
     })
 }

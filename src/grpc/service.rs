@@ -10,7 +10,6 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::answer_memory::AnswerMemory;
-use crate::grpc::layers::StreamingMethod;
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
 use crate::quota::registry::QuotaRegistry;
@@ -24,13 +23,26 @@ pub(crate) struct GrpcService {
     pub(crate) add: fn(Routes, &ServiceContext<'_>) -> Result<Routes, StartError>,
 }
 
-/// What services are built from.
-pub(crate) struct ServiceContext<'a> {
+/// A streaming method.
+pub(crate) struct StreamingMethod {
+    pub(crate) path: &'static str,
+    /// Whether requests stream as well as responses.
+    pub(crate) requests_stream: bool,
+}
+
+/// What the server is built from.
+#[derive(Clone, Copy)]
+pub(crate) struct ServerParts<'a> {
     pub(crate) pipeline: &'a Arc<Pipeline>,
     pub(crate) answers: &'a Arc<AnswerMemory>,
     pub(crate) settings: &'a Settings,
     pub(crate) health: &'a Health,
     pub(crate) metrics: &'a Arc<Metrics>,
+}
+
+/// What services are built from.
+pub(crate) struct ServiceContext<'a> {
+    pub(crate) parts: ServerParts<'a>,
     pub(crate) quotas: &'a Arc<QuotaRegistry>,
     /// Where the streams of quotas run; without it where their calls do.
     pub(crate) quota_thread: Option<&'a Handle>,

@@ -16,7 +16,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::metrics::PortCounters;
-use crate::net::connection::{Connection, OpenConnection};
+use crate::net::connection::Connection;
 use crate::net::listener::Listener;
 use crate::net::tls_acceptor::TlsAcceptor;
 
@@ -142,8 +142,7 @@ impl AcceptLoop {
                 counters.refused.inc();
                 continue;
             };
-            let open = OpenConnection::new(counters, permit);
-            return Connection::new(io, peer, self.preface_bytes, open);
+            return Connection::new(io, peer, self.preface_bytes, counters, permit);
         }
     }
 }

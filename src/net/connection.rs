@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 
-use crate::metrics::PortCounters;
+use crate::metrics::{Counted, PortCounters};
 use crate::net::io::Io;
 
 /// How long a new connection may take to send the first bytes of its protocol.
@@ -29,57 +29,33 @@ pub struct Connection {
     deadline: Option<Pin<Box<Sleep>>>,
     /// Bytes of the preface that have not arrived.
     preface_bytes_left: usize,
-    /// Counted as open until this is dropped.
-    _open: OpenConnection,
+    _open: Counted,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// A connection that is registered with no runtime, on its way from one to another.
 #[derive(Debug)]
 pub struct DetachedConnection(Connection);
 
-/// Permit of one connection, which counts as open until dropped.
-#[derive(Debug)]
-pub(super) struct OpenConnection {
-    counters: PortCounters,
-    _permit: OwnedSemaphorePermit,
-}
-
-// === impl OpenConnection ===
-
-impl OpenConnection {
-    /// Counts a connection as accepted and open.
-    pub(super) fn new(counters: &PortCounters, permit: OwnedSemaphorePermit) -> Self {
-        counters.accepted.inc();
-        counters.open.inc();
-        Self {
-            counters: counters.clone(),
-            _permit: permit,
-        }
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.counters.open.dec();
-    }
-}
-
 // === impl Connection ===
 
 impl Connection {
-    /// A connection that has [`PREFACE_TIMEOUT`] to send its preface.
+    /// A connection that has [`PREFACE_TIMEOUT`] to send its preface, accepted now.
     pub(super) fn new(
         io: Io,
         peer: Option<SocketAddr>,
         preface_bytes_left: usize,
-        open: OpenConnection,
+        counters: &PortCounters,
+        permit: OwnedSemaphorePermit,
     ) -> Self {
+        counters.accepted.inc();
         Self {
             io,
             peer,
             deadline: preface_deadline(preface_bytes_left),
             preface_bytes_left,
-            _open: open,
+            _open: Counted::new(&counters.open),
+            _permit: permit,
         }
     }
 

@@ -27,12 +27,12 @@ use arc_swap::ArcSwap;
 use rustls::server::Acceptor;
 use rustls::{CertificateError, Error, ServerConfig};
 use tokio::runtime::{self, Runtime};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, LazyConfigAcceptor, StartHandshake};
 
-use crate::metrics::{HandshakeCounters, HandshakeFailure};
+use crate::metrics::{Counted, HandshakeCounters, HandshakeFailure};
 use crate::net::connection::{Connection, DetachedConnection};
 use crate::net::handshake_pool::{HandshakePool, lower_priority};
 use crate::net::io::Io;
@@ -65,12 +65,6 @@ enum HandshakeStep {
     Complete(Box<TlsStream<Io>>),
     /// Waits for the client's next message.
     InProgress(Box<Accept<Io>>),
-}
-
-/// Permit of one handshake, which counts as in progress until dropped.
-struct HandshakePermit {
-    counters: HandshakeCounters,
-    _permit: OwnedSemaphorePermit,
 }
 
 // === impl TlsAcceptor ===
@@ -128,11 +122,7 @@ impl TlsAcceptor {
             self.counters.failed(HandshakeFailure::TooMany);
             return;
         };
-        self.counters.under_way.inc();
-        let permit = HandshakePermit {
-            counters: self.counters.clone(),
-            _permit: permit,
-        };
+        let permit = (permit, Counted::new(&self.counters.under_way));
         let (acceptor, to) = (Arc::clone(self), to.clone());
         tokio::spawn(async move {
             let result = tokio::select! {
@@ -196,12 +186,6 @@ impl Drop for TlsAcceptor {
             // Must not block: this may be a task of another runtime.
             runtime.shutdown_background();
         }
-    }
-}
-
-impl Drop for HandshakePermit {
-    fn drop(&mut self) {
-        self.counters.under_way.dec();
     }
 }
 

@@ -5,75 +5,61 @@
 
 use std::convert::Infallible;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::response::Response;
 use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
 use tonic::codec::{
     Codec, CompressionEncoding, DecodeBuf, Decoder, EnabledCompressionEncodings, EncodeBuf, Encoder,
 };
 use tonic::server::{Grpc, StreamingService, UnaryService};
-use tower::{Service, service_fn};
+use tower::service_fn;
 
 /// Messages are received as bytes, and sent as bytes.
 #[derive(Debug, Default)]
 pub(super) struct BytesCodec;
 
-/// A unary method as a service. A handler would add a `content-length` to its errors, which the
-/// other methods' errors do not have.
-pub(super) fn unary_method<S>(
+/// Adds a unary method. A handler would add a `content-length` to its errors, which the other
+/// methods' errors do not have.
+pub(super) fn add_unary<S>(
+    router: Router,
+    path: &str,
     service: S,
     message_size_max: usize,
-) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send>
-+ Clone
-+ Send
-+ Sync
-+ 'static
+) -> Router
 where
-    S: UnaryService<Bytes, Response = Bytes> + Clone + Send + Sync + 'static,
-    S::Future: Send,
+    S: UnaryService<Bytes, Response = Bytes, Future: Send> + Clone + Send + Sync + 'static,
 {
-    service_fn(move |request: Request| {
+    let call = move |request: Request| {
         let service = service.clone();
         async move {
             let mut methods = bytes_methods(message_size_max);
-            Ok(methods.unary(service, request).await.map(Body::new))
+            Ok::<_, Infallible>(methods.unary(service, request).await.map(Body::new))
         }
-    })
+    };
+    router.route_service(path, service_fn(call))
 }
 
-/// A method whose requests and responses stream, as a service.
-pub(super) fn streaming_method<S>(
+/// Adds a method whose requests and responses stream.
+pub(super) fn add_streaming<S>(
+    router: Router,
+    path: &str,
     service: S,
     message_size_max: usize,
-) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send>
-+ Clone
-+ Send
-+ Sync
-+ 'static
+) -> Router
 where
-    S: StreamingService<Bytes, Response = Bytes> + Clone + Send + Sync + 'static,
-    S::ResponseStream: Send + 'static,
-    S::Future: Send,
+    S: StreamingService<Bytes, Response = Bytes, Future: Send> + Clone + Send + Sync + 'static,
+    S::ResponseStream: Send,
 {
-    service_fn(move |request: Request| {
+    let call = move |request: Request| {
         let service = service.clone();
         async move {
             let mut methods = bytes_methods(message_size_max);
-            Ok(methods.streaming(service, request).await.map(Body::new))
+            Ok::<_, Infallible>(methods.streaming(service, request).await.map(Body::new))
         }
-    })
-}
-
-/// Methods that no service has, as a service.
-pub(super) fn unknown_method()
--> impl Service<Request, Response = Response, Error = Infallible, Future: Send>
-+ Clone
-+ Send
-+ Sync
-+ 'static {
-    service_fn(async |_: Request| Ok(Status::unimplemented("").into_http()))
+    };
+    router.route_service(path, service_fn(call))
 }
 
 /// Methods whose requests may be compressed.

@@ -29,9 +29,9 @@ use crate::proto::kuadrant::service::ratelimit::v1::rate_limit_service_server::{
 pub(super) const SERVICE: GrpcService = GrpcService {
     streaming: &[],
     add: |routes, context| {
-        let server = RateLimitServiceServer::new(KuadrantCalls(Arc::clone(context.pipeline)))
+        let server = RateLimitServiceServer::new(KuadrantCalls(Arc::clone(context.parts.pipeline)))
             .accept_compressed(CompressionEncoding::Gzip)
-            .max_decoding_message_size(context.settings.message_size_max);
+            .max_decoding_message_size(context.parts.settings.message_size_max);
         Ok(routes.add_service(server))
     },
 };

@@ -8,15 +8,20 @@ mod quota;
 mod rate_limit;
 pub(in crate::grpc) mod rate_limits;
 
+use std::convert::Infallible;
+
+use axum::body::Body;
+use axum::extract::Request;
+use tonic::Status;
 use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 use tonic_reflection::server::Builder;
+use tower::service_fn;
 
-use self::bytes_codec::unknown_method;
-use crate::grpc::layers::{StreamingMethod, layered};
-use crate::grpc::service::{GrpcService, ServiceContext, StartError};
+use crate::grpc::layers::layered;
+use crate::grpc::service::{GrpcService, ServiceContext, StartError, StreamingMethod};
 use crate::proto::PUBLISHED_DESCRIPTORS;
 
 /// The table of services.
@@ -39,7 +44,7 @@ const HEALTH: GrpcService = GrpcService {
         requests_stream: false,
     }],
     add: |routes, context| {
-        let service = HealthService::from_health_reporter(context.health.0.clone());
+        let service = HealthService::from_health_reporter(context.parts.health.0.clone());
         let server = HealthServer::new(service)
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(NAME_BYTES_MAX);
@@ -91,10 +96,12 @@ pub(crate) fn routes(context: &ServiceContext<'_>) -> Result<Routes, StartError>
     for service in SERVICES {
         routes = (service.add)(routes, context)?;
     }
-    let fallback = unknown_method();
-    let routes = routes.into_axum_router().fallback_service(fallback).into();
-    let (pipeline, settings, metrics) = (context.pipeline, context.settings, context.metrics);
-    Ok(layered(routes, pipeline, settings, metrics, streaming_method).prepare())
+    // A handler would add a `content-length`.
+    let unknown =
+        async |_: Request| Ok::<_, Infallible>(Status::unimplemented("").into_http::<Body>());
+    let routes = routes.into_axum_router();
+    let routes = routes.fallback_service(service_fn(unknown)).into();
+    Ok(layered(routes, context.parts, streaming_method).prepare())
 }
 
 /// Whether a path is that of a streaming method.

@@ -24,9 +24,9 @@ use crate::tracing::TraceParent;
 pub(super) const SERVICE: GrpcService = GrpcService {
     streaming: &[],
     add: |routes, context| {
-        let server = RateLimitServiceServer::new(UnusualCalls(Arc::clone(context.pipeline)))
+        let server = RateLimitServiceServer::new(UnusualCalls(Arc::clone(context.parts.pipeline)))
             .accept_compressed(CompressionEncoding::Gzip)
-            .max_decoding_message_size(context.settings.message_size_max);
+            .max_decoding_message_size(context.parts.settings.message_size_max);
         Ok(routes.add_service(server))
     },
 };

@@ -124,9 +124,7 @@ impl Service {
         let ingresses = ingresses.map(|(_, listener)| address(listener)).collect();
         let clock = Arc::new(ManualClock::at(now));
         let app = App::build(settings, listeners, clock.clone()).expect("it can be built");
-        let metrics = app.metrics();
-        let decisions = app.decisions();
-        let (generations, top_keys) = (app.generations(), app.top_keys());
+        let parts = app.parts.clone();
         let health = Health::new().await;
         health.set_serving(true).await;
         let routes = app.routes(&health).expect("the routes");
@@ -142,10 +140,10 @@ impl Service {
         Self {
             client: Self::connect(grpc).await,
             clock,
-            metrics,
-            decisions,
-            generations,
-            top_keys,
+            metrics: parts.metrics,
+            decisions: parts.decisions,
+            generations: parts.generations,
+            top_keys: parts.top_keys,
             routes,
             grpc,
             http,

@@ -123,6 +123,7 @@ pub struct Pipeline {
 }
 
 /// The parts of a [`Pipeline`].
+#[derive(Clone)]
 pub struct Parts {
     /// The rules in use.
     pub generations: Arc<Generations>,

@@ -22,9 +22,8 @@ use tonic::server::StreamingService;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::exchange::{Assignments, Exchange};
-use super::bytes_codec::streaming_method;
-use crate::grpc::layers::StreamingMethod;
-use crate::grpc::service::GrpcService;
+use super::bytes_codec::add_streaming;
+use crate::grpc::service::{GrpcService, StreamingMethod};
 use crate::quota::registry::QuotaRegistry;
 
 /// The header of a stream's initial metadata with its weight.
@@ -50,10 +49,9 @@ pub(super) const SERVICE: GrpcService = GrpcService {
             registry: Arc::clone(context.quotas),
             thread: context.quota_thread.cloned(),
         };
-        let message_size_max = context.settings.message_size_max;
+        let message_size_max = context.parts.settings.message_size_max;
         let router = routes.into_axum_router();
-        let router = router.route_service(METHOD, streaming_method(quotas, message_size_max));
-        Ok(router.into())
+        Ok(add_streaming(router, METHOD, quotas, message_size_max).into())
     },
 };
 

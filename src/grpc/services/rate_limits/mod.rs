@@ -17,10 +17,9 @@ use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status, Streaming};
 
 pub(in crate::grpc) use self::carry_out::ApiCalls;
-use crate::grpc::layers::StreamingMethod;
-use crate::grpc::service::GrpcService;
+use crate::grpc::service::{GrpcService, StreamingMethod};
 use crate::grpc::services::api_call::internal;
-use crate::grpc::services::bytes_codec::{streaming_method, unary_method};
+use crate::grpc::services::bytes_codec::{add_streaming, add_unary};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
@@ -39,19 +38,18 @@ pub(super) const SERVICE: GrpcService = GrpcService {
     }],
     add: |routes, context| {
         let calls = ApiCalls {
-            pipeline: Arc::clone(context.pipeline),
-            answers: Arc::clone(context.answers),
+            pipeline: Arc::clone(context.parts.pipeline),
+            answers: Arc::clone(context.parts.answers),
         };
-        let message_size_max = context.settings.message_size_max;
+        let message_size_max = context.parts.settings.message_size_max;
         let service = RateLimitsServer::new(calls.clone())
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(message_size_max);
         let router = routes.add_service(service).into_axum_router();
         // As bytes: the generated service would decode a whole batch, and keep all of its answers
         // until the last one is known.
-        let router = router.route_service(BATCH, unary_method(calls.clone(), message_size_max));
-        let router = router.route_service(STREAM, streaming_method(calls, message_size_max));
-        Ok(router.into())
+        let router = add_unary(router, BATCH, calls.clone(), message_size_max);
+        Ok(add_streaming(router, STREAM, calls, message_size_max).into())
     },
 };
 
