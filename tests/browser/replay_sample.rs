@@ -1,7 +1,8 @@
 //! A report of a day, for the page and its pictures: a morning with a burst, and a lower limit.
 
+use tollgate::admin_api::Entry;
 use tollgate::replay::report::{
-    Changes, Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts, ReplayReport,
+    Changes, Difference, KeyCount, Minute, Point, Recorded, RecordingFacts, ReplayReport,
     RuleReport, RulesFacts, SideReport, Speed, Undecidable,
 };
 
@@ -114,7 +115,7 @@ pub(crate) fn one_set() -> ReplayReport {
 /// A report in which every text is this one.
 pub(crate) fn hostile(text: &str) -> ReplayReport {
     let text = || text.to_owned();
-    let entry = KeyEntry {
+    let entry = Entry {
         key: text(),
         value: text(),
     };
@@ -237,7 +238,7 @@ fn limits(an_hour: u64) -> Vec<RuleReport> {
 }
 
 fn key(at: u64, count: u64) -> KeyCount {
-    let entry = |key: &str, value: String| KeyEntry {
+    let entry = |key: &str, value: String| Entry {
         key: key.into(),
         value,
     };

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use tollgate::admin_api::Entry;
 use tollgate::replay::report::{
-    Changes, Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts, ReplayReport,
+    Changes, Difference, KeyCount, Minute, Point, Recorded, RecordingFacts, ReplayReport,
     ReservationFigures, RuleReport, SideReport, Undecidable,
 };
 use tollgate_test_support::child_process::SpawnTied as _;
@@ -135,7 +136,7 @@ fn every_option_and_exit_code_of_replay_is_on_its_page() {
 
 /// A report with an entry in every list and a value in every field.
 fn whole_report() -> ReplayReport {
-    let entries = vec![KeyEntry::default()];
+    let entries = vec![Entry::default()];
     let key = KeyCount {
         entries: entries.clone(),
         ..KeyCount::default()

@@ -7,7 +7,7 @@ use std::collections::btree_map;
 use serde::{Deserialize, Serialize};
 
 /// One entry of a descriptor. Bytes that are not UTF-8 are escaped as Rust escapes bytes.
-#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     /// The key.
@@ -103,7 +103,7 @@ pub enum ValueMode {
 }
 
 /// The answers of `/top` of several replicas, added up.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct MergedTop {
     /// The replicas that answered: the URL of each.
     pub instances: Vec<String>,
@@ -147,22 +147,13 @@ type Identity = (String, String, Vec<Entry>);
 impl MergedTop {
     /// Adds up the answers of replicas, given with the URL of each. At most `keys_max` keys stay.
     pub fn of(tops: Vec<(String, Top)>, by: RankBy, window: Window, keys_max: usize) -> Self {
+        let covered = tops.iter().map(|(_, it)| it.covered_seconds);
         let mut merged = Self {
-            instances: Vec::new(),
-            failed: Vec::new(),
-            at: None,
             by,
             window,
-            covered_seconds: tops
-                .iter()
-                .map(|(_, it)| it.covered_seconds)
-                .min()
-                .unwrap_or(0),
+            covered_seconds: covered.min().unwrap_or_default(),
             values: ValueMode::Off,
-            asked: 0,
-            refused: 0,
-            would_refuse: 0,
-            keys: Vec::new(),
+            ..Self::default()
         };
         let mut keys = BTreeMap::new();
         for (name, top) in tops {

@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tollgate_limiter::{Rule, Timestamp};
 
+use crate::Entry;
+
 /// Longest text of a time that is parsed, in bytes.
 const TIME_BYTES_MAX: usize = 64;
 
@@ -86,6 +88,13 @@ pub fn parse_time(text: &str) -> Option<Timestamp> {
     let since_1970 = at.duration_since(UNIX_EPOCH).ok()?;
     let us = u64::try_from(since_1970.as_micros()).ok()?;
     Some(Timestamp::from_us(us))
+}
+
+/// Entries as `KEY=VALUE,KEY=VALUE`, without escapes.
+pub fn entries_text<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> String {
+    let entries = entries.into_iter();
+    let pairs = entries.map(|entry| format!("{}={}", entry.key, entry.value));
+    pairs.collect::<Vec<_>>().join(",")
 }
 
 /// Parses the entries of a descriptor, `KEY=VALUE,KEY=VALUE`. A comma of a value has a backslash in

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -263,14 +264,15 @@ pub(super) fn with_filters<'f>(
     path
 }
 
-/// A value with every byte escaped that is not a letter, a digit or one of `-._~`.
+/// The bytes of a value that are escaped: all but letters, digits and `-._~`.
+const ESCAPED: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
 fn percent_encoded(value: &str) -> String {
-    let escape = |byte| match byte {
-        b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-        byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
-        byte => format!("%{byte:02X}"),
-    };
-    value.bytes().map(escape).collect()
+    utf8_percent_encode(value, &ESCAPED).to_string()
 }
 
 /// A descriptor as `KEY=VALUE,KEY=VALUE`.

@@ -100,9 +100,10 @@ enum CandidatesArgument {
 }
 
 /// A format of output.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
 pub(super) enum Format {
     /// For people
+    #[default]
     Text,
     /// For programs
     Json,
@@ -112,6 +113,7 @@ pub(super) enum Format {
 type Message = (String, Followed);
 
 /// What is printed, and what is left out.
+#[derive(Default)]
 struct Printer {
     format: Format,
     names_shown: bool,
@@ -150,7 +152,12 @@ impl Tap {
         let mut waiting = replicas.len();
         let clock = SystemClock::new();
         let per_second_max = usize::try_from(self.per_second_max).unwrap_or(usize::MAX);
-        let mut printer = Printer::new(self.format, replicas.len() > 1, per_second_max);
+        let mut printer = Printer {
+            format: self.format,
+            names_shown: replicas.len() > 1,
+            per_second_max,
+            ..Printer::default()
+        };
         for replica in replicas {
             tokio::spawn(follow(replica, self.path(), sender.clone()));
         }
@@ -222,20 +229,6 @@ async fn follow(replica: Replica, path: String, messages: mpsc::Sender<Message>)
 // === impl Printer ===
 
 impl Printer {
-    fn new(format: Format, names_shown: bool, per_second_max: usize) -> Self {
-        Self {
-            format,
-            names_shown,
-            per_second_max,
-            printed: VecDeque::new(),
-            left_out: 0,
-            reported_us: 0,
-            skipped_total: 0,
-            printed_total: 0,
-        }
-    }
-
-    /// Prints a decision, unless that would be too many in a second.
     fn print(&mut self, replica: &str, decision: &DecisionRecord, now_us: u64) {
         let is_past = |at: &u64| now_us.saturating_sub(*at) >= SECOND_US;
         while self.printed.front().is_some_and(is_past) {
@@ -436,7 +429,11 @@ mod tests {
 
     #[test]
     fn no_second_has_more_lines_than_the_bound() {
-        let mut printer = Printer::new(Format::Json, false, 2);
+        let mut printer = Printer {
+            format: Format::Json,
+            per_second_max: 2,
+            ..Printer::default()
+        };
         for at in [0, 900_000, 999_999, 1_000_000, 1_800_000, 1_900_000] {
             printer.print("a", &decision(), at);
         }

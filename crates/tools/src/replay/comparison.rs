@@ -7,9 +7,9 @@ use prost::Message as _;
 use tollgate_limiter::{Code, Key, RuleSet};
 
 use super::engine::Decided;
-use super::report::{Changes, Difference, KeyCount, KeyEntry, Recorded, SideReport};
+use super::report::{Changes, Difference, KeyCount, Recorded, SideReport};
 use crate::recording::Events;
-use tollgate_admin_api::{rule_name, time_text};
+use tollgate_admin_api::{Entry, rule_name, time_text};
 use tollgate_engine::simulation::Answer;
 use tollgate_engine::value_hash::plain_text as text;
 use tollgate_wire::proto::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -180,17 +180,17 @@ impl Keys {
     }
 }
 
-fn texts(entries: &[KeyEntry]) -> impl Iterator<Item = (&str, &str)> {
+fn texts(entries: &[Entry]) -> impl Iterator<Item = (&str, &str)> {
     entries.iter().map(|entry| (&*entry.key, &*entry.value))
 }
 
 /// The domain of a request and the entries of one of its descriptors.
-pub(super) fn descriptor(request: &[u8], position: usize) -> (String, Vec<KeyEntry>) {
+pub(super) fn descriptor(request: &[u8], position: usize) -> (String, Vec<Entry>) {
     let Ok(request) = RateLimitRequest::decode(request) else {
         return (String::new(), Vec::new());
     };
     let entries = request.descriptors.get(position).map(|descriptor| {
-        let entries = descriptor.entries.iter().map(|entry| KeyEntry {
+        let entries = descriptor.entries.iter().map(|entry| Entry {
             key: text(&entry.key),
             value: text(&entry.value),
         });

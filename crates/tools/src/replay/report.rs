@@ -4,7 +4,7 @@
 //! Every list is bounded, and what is left out is counted beside it.
 
 use serde::Serialize;
-use tollgate_admin_api::{counted, duration_text};
+use tollgate_admin_api::{Entry, counted, duration_text};
 
 /// The result of a replay.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -265,18 +265,9 @@ pub struct KeyCount {
     /// The rule that refuses it.
     pub rule: String,
     /// The entries of its descriptor, in order.
-    pub entries: Vec<KeyEntry>,
+    pub entries: Vec<Entry>,
     /// How many requests.
     pub count: u64,
-}
-
-/// An entry of a descriptor. Bytes that are no text are shown escaped.
-#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
-pub struct KeyEntry {
-    /// Its key.
-    pub key: String,
-    /// Its value.
-    pub value: String,
 }
 
 /// The comparison with the recorded verdicts.
@@ -304,7 +295,7 @@ pub struct Difference {
     /// The domain.
     pub domain: String,
     /// The entries of its first descriptor.
-    pub entries: Vec<KeyEntry>,
+    pub entries: Vec<Entry>,
     /// The recorded verdict.
     pub recorded: String,
     /// The verdict of the replay.

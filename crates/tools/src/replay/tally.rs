@@ -8,9 +8,9 @@ use tollgate_limiter::{
 
 use super::comparison::{OVERRIDE, descriptor};
 use super::engine::{Decided, GivenBack};
-use super::report::{KeyEntry, Minute, Point, ReplayReport, RuleReport, SideReport, Undecidable};
+use super::report::{Minute, Point, ReplayReport, RuleReport, SideReport, Undecidable};
 use super::smallest_limit::{Dropped, LimitOf, Operations, Question};
-use tollgate_admin_api::{LimitFigures, rule_name, time_text};
+use tollgate_admin_api::{LimitFigures, entries_text, rule_name, time_text};
 use tollgate_engine::simulation::{Answer, CheckAnswer};
 
 /// How many refused keys of one side are told apart.
@@ -126,7 +126,7 @@ impl Tally {
             let (_, entries) = descriptor(&decided.recorded.request, check.descriptor);
             row.peak_hits = in_use;
             row.peak_at = time_text(decided.at);
-            row.peak_key = pairs(&entries);
+            row.peak_key = entries_text(&entries);
         }
         counts.is_joined |= decided.is_joined;
         if row.over() > 0 && counts.is_joined {
@@ -282,13 +282,6 @@ fn limit_of(rules: &RuleSet, index: Option<usize>) -> Option<(&Rule, LimitOf)> {
         }
         Allowance::Limited { .. } | Allowance::Unlimited => None,
     }
-}
-
-fn pairs(entries: &[KeyEntry]) -> String {
-    let pairs = entries
-        .iter()
-        .map(|entry| format!("{}={}", entry.key, entry.value));
-    pairs.collect::<Vec<_>>().join(",")
 }
 
 /// The side of `--rules`.

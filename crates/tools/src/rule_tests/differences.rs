@@ -46,12 +46,13 @@ pub(super) fn compare(expected: &Expected, span: Span, answered: &Answered<'_>) 
     if answered.answer.no_limit == Some(NoLimit::UnknownDomain)
         && !fields.any(|expected| expected.field == "no_limit")
     {
-        found.push(Difference {
-            field: "domain".to_owned(),
+        let wanted = "a domain with rules, or `expect: {no_limit: unknown_domain}`";
+        found.push(Difference::new(
+            "domain",
             span,
-            expected: "a domain with rules, or `expect: {no_limit: unknown_domain}`".to_owned(),
-            actual: "no rules have this domain".to_owned(),
-        });
+            wanted,
+            "no rules have this domain",
+        ));
     }
     for expected in &expected.answer {
         found.extend(expected.compare("", answered.text(&expected.field)));
@@ -59,12 +60,8 @@ pub(super) fn compare(expected: &Expected, span: Span, answered: &Answered<'_>) 
     if let Some(Value { value, span }) = &expected.descriptors {
         let statuses = &answered.answer.descriptors;
         if value.len() != statuses.len() {
-            found.push(Difference {
-                field: "descriptors".to_owned(),
-                span: *span,
-                expected: format!("{} descriptors", value.len()),
-                actual: format!("{} descriptors", statuses.len()),
-            });
+            let [wanted, got] = [value.len(), statuses.len()].map(|it| format!("{it} descriptors"));
+            found.push(Difference::new("descriptors", *span, wanted, got));
         }
         for (position, (expected, status)) in value.iter().zip(statuses).enumerate() {
             let prefix = format!("descriptors[{position}].");
@@ -97,12 +94,8 @@ pub(super) fn compare_quota(
             None => result.highest_total,
         };
         if !value.contains(actual) {
-            found.push(Difference {
-                field: field.clone(),
-                span: *span,
-                expected: value.to_string(),
-                actual: rate_text(actual),
-            });
+            let actual = rate_text(actual);
+            found.push(Difference::new(field, *span, value.to_string(), actual));
         }
     }
     let (expected, span) = match &expected.abandoned {
@@ -117,12 +110,8 @@ pub(super) fn compare_quota(
         } else {
             "true: no rule with `rlqs: true` fits the id".to_owned()
         };
-        found.push(Difference {
-            field: "abandoned".to_owned(),
-            span,
-            expected: expected.to_string(),
-            actual,
-        });
+        let expected = expected.to_string();
+        found.push(Difference::new("abandoned", span, expected, actual));
     }
     found
 }
@@ -130,14 +119,23 @@ pub(super) fn compare_quota(
 // === impl Difference ===
 
 impl Difference {
+    fn new(
+        field: impl Into<String>,
+        span: Span,
+        expected: impl Into<String>,
+        actual: impl Into<String>,
+    ) -> Self {
+        Self {
+            field: field.into(),
+            span,
+            expected: expected.into(),
+            actual: actual.into(),
+        }
+    }
+
     /// There was no decision, for this reason.
     pub(super) fn of_error(field: &str, error: &dyn Display, span: Span) -> Self {
-        Self {
-            field: field.to_owned(),
-            span,
-            expected: "a decision".to_owned(),
-            actual: format!("an error: {error}"),
-        }
+        Self::new(field, span, "a decision", format!("an error: {error}"))
     }
 }
 
@@ -146,12 +144,9 @@ impl Difference {
 impl Expectation {
     fn compare(&self, prefix: &str, actual: Option<String>) -> Option<Difference> {
         let shown = |text: Option<String>| text.unwrap_or_else(|| "no header".to_owned());
-        (self.text != actual).then(|| Difference {
-            field: format!("{prefix}{}", self.field),
-            span: self.span,
-            expected: shown(self.text.clone()),
-            actual: shown(actual),
-        })
+        let field = format!("{prefix}{}", self.field);
+        let expected = shown(self.text.clone());
+        (self.text != actual).then(|| Difference::new(field, self.span, expected, shown(actual)))
     }
 }
 

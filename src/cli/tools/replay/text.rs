@@ -1,8 +1,9 @@
 //! The report of a replay as text, at most 80 columns wide where names allow it.
 
+use crate::admin_api::entries_text;
 use crate::cli::output::counted;
 use crate::replay::report::{
-    KeyCount, KeyEntry, Recorded, RecordingFacts, ReplayReport, RuleReport, RulesFacts, SideReport,
+    KeyCount, Recorded, RecordingFacts, ReplayReport, RuleReport, RulesFacts, SideReport,
     Undecidable,
 };
 use crate::visible_text::visible;
@@ -85,12 +86,6 @@ fn shown(text: &str) -> String {
     cut
 }
 
-fn key_text(entries: &[KeyEntry]) -> String {
-    let entries = entries.iter();
-    let entries = entries.map(|entry| format!("{}={}", entry.key, entry.value));
-    shown(&entries.collect::<Vec<_>>().join(","))
-}
-
 fn input_lines(report: &ReplayReport) -> Vec<String> {
     let recording = &report.recording;
     let (count, began, ended) = (recording.requests, &recording.began, &recording.ended);
@@ -156,7 +151,11 @@ fn share(count: u64, total: u64) -> String {
 fn key_lines(keys: &[KeyCount], omitted: u64) -> Vec<String> {
     let mut lines = Vec::new();
     for key in keys {
-        lines.push(format!("{:>10}  {}", key.count, key_text(&key.entries)));
+        lines.push(format!(
+            "{:>10}  {}",
+            key.count,
+            shown(&entries_text(&key.entries))
+        ));
         lines.push(format!("            by {}", shown(&key.rule)));
     }
     if omitted > 0 {
@@ -251,7 +250,10 @@ fn recorded_lines(recorded: &Recorded) -> Vec<String> {
     );
     let mut lines = wrapped("", &words);
     for difference in &recorded.first_differences {
-        let (domain, key) = (shown(&difference.domain), key_text(&difference.entries));
+        let (domain, key) = (
+            shown(&difference.domain),
+            shown(&entries_text(&difference.entries)),
+        );
         let (recorded, replayed) = (&difference.recorded, &difference.replayed);
         lines.push(format!("  {}  {domain} {key}", difference.at));
         let times = counted(difference.count, "time");

@@ -6,7 +6,7 @@ use super::gauge::Gauge;
 use super::rows::{Connection, QuotaRow, ReplicaRow, RuleRow};
 use crate::admin_api::{
     CandidateState, DecisionRecord, Entry, ReservationCounts, StateEvent, TopKey, ValueMode,
-    duration_text,
+    duration_text, entries_text,
 };
 use crate::cli::output::counted;
 use crate::cli::tools::admin::{descriptor_text, json_word, limit_words, time_of_day};
@@ -169,11 +169,8 @@ pub(super) fn move_by_key(key: KeyCode, from: usize, last: usize) -> Option<usiz
 fn key_filter(descriptor: &[Entry]) -> Option<String> {
     let can_be_held =
         |entry: &&Entry| !entry.key.contains(['=', ',']) && !entry.value.contains(',');
-    let entries = descriptor.iter().filter(can_be_held);
-    let entries: Vec<_> = entries
-        .map(|entry| format!("{}={}", entry.key, entry.value))
-        .collect();
-    (!entries.is_empty()).then(|| entries.join(","))
+    let text = entries_text(descriptor.iter().filter(can_be_held));
+    (!text.is_empty()).then_some(text)
 }
 
 fn rule_lines(row: &RuleRow) -> Vec<String> {

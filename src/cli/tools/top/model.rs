@@ -28,7 +28,7 @@ const SECOND_US: u64 = 1_000_000;
 const FILTER_CHARS_MAX: usize = 100;
 
 /// A query of `/top`.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct TopQuery {
     pub(super) by: RankBy,
     pub(super) window: Window,
@@ -69,8 +69,9 @@ pub(super) enum Message {
 }
 
 /// A view.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum View {
+    #[default]
     Rules,
     Keys,
     Partitions,
@@ -80,25 +81,30 @@ pub(super) enum View {
 }
 
 /// What the rules are sorted by.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum RuleOrder {
+    #[default]
     Refused,
     Admitted,
     Name,
 }
 
 /// What is open above the view.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum Overlay {
+    #[default]
     None,
     Help,
     Filter,
     Detail(Detail),
-    Confirm { question: String, effect: Effect },
+    Confirm {
+        question: String,
+        effect: Effect,
+    },
 }
 
 /// What is shown of all replicas together.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Merged {
     pub(super) rules: Vec<RuleRow>,
     pub(super) rules_omitted: u64,
@@ -109,7 +115,7 @@ pub(super) struct Merged {
 }
 
 /// The state of the screen.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) replicas: BTreeMap<String, ReplicaRow>,
     pub(super) view: View,
@@ -167,28 +173,13 @@ impl Model {
         let filter = query.domain.take().unwrap_or_default();
         query.n = u32::try_from(KEYS_MAX).unwrap_or_default();
         let keys = MergedTop::of(Vec::new(), query.by, query.window, KEYS_MAX);
-        Self {
-            replicas: BTreeMap::new(),
-            view: View::Rules,
-            overlay: Overlay::None,
-            order: RuleOrder::Refused,
+        let mut model = Self {
             query,
             filter,
-            paused: false,
-            selected: 0,
-            merged: Merged {
-                rules: Vec::new(),
-                rules_omitted: 0,
-                rates: (0.0, 0.0),
-                quotas: Vec::new(),
-                keys,
-            },
-            polled: Vec::new(),
-            report: None,
-            now_us: 0,
-            history: VecDeque::new(),
-            sampled_us: 0,
-        }
+            ..Self::default()
+        };
+        model.merged.keys = keys;
+        model
     }
 
     /// The query to poll; none if the streams have what is shown.
@@ -370,7 +361,7 @@ impl Model {
     }
 
     pub(super) fn press(&mut self, key: KeyCode) -> Option<Effect> {
-        match std::mem::replace(&mut self.overlay, Overlay::None) {
+        match std::mem::take(&mut self.overlay) {
             Overlay::None => self.press_in_view(key),
             Overlay::Help => None,
             Overlay::Filter => {

@@ -6,9 +6,9 @@ use super::chart::{self, Caption, Series};
 use super::figures::{Counts, Span, minute_text, percent, second_text, spans, ten_thousandths};
 use super::html::{Column, Html, ROWS_MAX, TEXT_CHARS_MAX};
 use crate::replay::report::{
-    KeyCount, KeyEntry, Minute, Recorded, RecordingFacts, ReplayReport, RuleReport, RulesFacts,
+    KeyCount, Minute, Recorded, RecordingFacts, ReplayReport, RuleReport, RulesFacts,
 };
-use tollgate_admin_api::{counted, grouped};
+use tollgate_admin_api::{Entry, counted, grouped};
 
 /// Most characters of a descriptor that are shown.
 const ENTRIES_CHARS_MAX: usize = 320;
@@ -242,7 +242,7 @@ fn key_table(html: &mut Html, caption: &str, bar: &'static str, keys: &[KeyCount
 }
 
 /// Entries of a descriptor. Each text is isolated, so that its direction of writing ends with it.
-fn entries(html: &mut Html, entries: &[KeyEntry]) {
+fn entries(html: &mut Html, entries: &[Entry]) {
     let mut remaining = ENTRIES_CHARS_MAX;
     html.raw("<code>");
     for (at, entry) in entries.iter().enumerate() {

@@ -2,9 +2,10 @@
 
 use super::page;
 use crate::replay::report::{
-    Changes, Difference, KeyCount, KeyEntry, Minute, Point, Recorded, RecordingFacts, ReplayReport,
+    Changes, Difference, KeyCount, Minute, Point, Recorded, RecordingFacts, ReplayReport,
     RuleReport, RulesFacts, SideReport, Undecidable,
 };
+use tollgate_admin_api::Entry;
 
 /// Largest page, in bytes: of long texts in which every character is escaped.
 const PAGE_BYTES_MAX: usize = 6_000_000;
@@ -12,7 +13,7 @@ const PAGE_BYTES_MAX: usize = 6_000_000;
 /// A report in which every list has `number` entries and every text is `text`.
 fn report_of(number: usize, text: &str) -> ReplayReport {
     let text = || text.to_owned();
-    let entry = KeyEntry {
+    let entry = Entry {
         key: text(),
         value: text(),
     };
