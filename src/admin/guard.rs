@@ -368,11 +368,7 @@ impl std::fmt::Debug for TokenFile {
 
 /// Reads a token, without surrounding white space.
 fn read_token(path: &Path) -> io::Result<Vec<u8>> {
-    use io::Read as _;
-    let mut bytes = Vec::new();
-    crate::regular_file::open(path)?
-        .take(TOKEN_BYTES_MAX)
-        .read_to_end(&mut bytes)?;
+    let bytes = crate::regular_file::read(path, TOKEN_BYTES_MAX)?;
     let token = bytes.trim_ascii();
     if token.len() < TOKEN_BYTES_MIN {
         let words = format!("the file holds no token of at least {TOKEN_BYTES_MIN} bytes");

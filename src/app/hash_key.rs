@@ -1,6 +1,5 @@
 //! Hash keys from files, and how values are shown.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use super::error::AppError;
@@ -18,9 +17,7 @@ const HASH_KEY_BYTES_MAX: u64 = 1 << 20;
 /// Reads the hash key in the file that `flag` names, without white space at its end.
 pub(super) fn read_hash_key(file: &Path, flag: &str) -> Result<Vec<u8>, AppError> {
     let path = file.display();
-    let mut key = Vec::new();
-    regular_file::open(file)
-        .and_then(|file| file.take(HASH_KEY_BYTES_MAX + 1).read_to_end(&mut key))
+    let mut key = regular_file::read(file, HASH_KEY_BYTES_MAX + 1)
         .map_err(|error| AppError::Setting(format!("{path}: {error}; {flag} names this file")))?;
     if key.len() as u64 > HASH_KEY_BYTES_MAX {
         return Err(AppError::Setting(format!(

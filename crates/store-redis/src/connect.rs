@@ -8,7 +8,7 @@
 //! There is no retry here (the breaker decides when) and no pool: calls share one connection, and
 //! each carries many checks.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -333,14 +333,11 @@ async fn primary_of(
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
-    let mut bytes = Vec::new();
-    tollgate_system::regular_file::open(path)
-        .and_then(|file| file.take(PASSWORD_BYTES_MAX).read_to_end(&mut bytes))
-        .map_err(|error| ConnectError::File {
-            path: path.display().to_string(),
-            error,
-        })?;
-    Ok(bytes)
+    let read = tollgate_system::regular_file::read(path, PASSWORD_BYTES_MAX);
+    read.map_err(|error| ConnectError::File {
+        path: path.display().to_string(),
+        error,
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! may have taken its place.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -29,6 +29,17 @@ pub fn open(path: &Path) -> io::Result<File> {
         .open(path)?;
     check(file.metadata()?.file_type())?;
     Ok(file)
+}
+
+/// Reads the beginning of a file, at most so many bytes.
+///
+/// # Errors
+///
+/// When it cannot be opened or read, or is no regular file.
+pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Whether this is a pipe without a name, such as `/dev/stdin` and what a shell makes of
@@ -56,7 +67,6 @@ pub fn check(kind: FileType) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
     use std::os::fd::AsRawFd as _;
     use std::os::unix::net::UnixListener;
 

@@ -150,15 +150,10 @@ fn authorities(
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    use std::io::Read as _;
-    let mut bytes = Vec::new();
-    tollgate_system::regular_file::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
-        .map_err(|error| TlsError::Io {
-            path: path.display().to_string(),
-            error,
-        })?;
-    Ok(bytes)
+    tollgate_system::regular_file::read(path, FILE_BYTES_MAX).map_err(|error| TlsError::Io {
+        path: path.display().to_string(),
+        error,
+    })
 }
 
 /// Classifies an error of rustls about a certificate and its key.

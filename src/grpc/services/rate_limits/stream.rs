@@ -56,27 +56,6 @@ pub(in crate::grpc) struct Answers {
 // === impl Answers ===
 
 impl Answers {
-    pub(super) fn new(
-        service: ApiCalls,
-        caller: Caller,
-        connection: Arc<ConnectionAnswers>,
-        calls: Streaming<Bytes>,
-    ) -> Self {
-        let deadline = service.time_until(caller).map(|time| Box::pin(sleep(time)));
-        Self {
-            service,
-            caller,
-            connection,
-            calls: Some(calls),
-            waiting: None,
-            in_progress: JoinSet::new(),
-            sending: None,
-            failure: None,
-            deadline,
-            ended: false,
-        }
-    }
-
     /// Starts one call that has arrived. It waits for memory in a task: a call that is not polled
     /// would keep its place before the other calls of the connection.
     fn start(&mut self, cx: &mut Context<'_>) {
@@ -151,7 +130,18 @@ impl StreamingService<Bytes> for ApiCalls {
         let (caller, connection) = (self.caller(&request), self.connection(&request));
         // Each answer holds its own memory.
         let permit = connection.no_bytes();
-        let answers = Answers::new(self.clone(), caller, connection, request.into_inner());
+        let answers = Answers {
+            service: self.clone(),
+            caller,
+            connection,
+            calls: Some(request.into_inner()),
+            waiting: None,
+            in_progress: JoinSet::new(),
+            sending: None,
+            failure: None,
+            deadline: self.time_until(caller).map(|time| Box::pin(sleep(time))),
+            ended: false,
+        };
         let mut response = Response::new(answers);
         response.extensions_mut().insert(Arc::new(permit));
         ready(Ok(response))

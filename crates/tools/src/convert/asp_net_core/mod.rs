@@ -34,12 +34,8 @@ pub const DOMAIN: &str = "api";
 /// The default of `ClientIdHeader`, and of the key `client_id` in `envoy_actions`.
 const CLIENT_ID_HEADER: &str = "x-clientid";
 
-/// Options that are converted, or need no equal.
-const OPTIONS: [&str; 13] = [
-    "GeneralRules",
-    "EndpointWhitelist",
-    "ClientWhitelist",
-    "IpWhitelist",
+/// Options besides lists that are converted, or need no equal.
+const OPTIONS: [&str; 9] = [
     "ClientIdHeader",
     "RealIpHeader",
     "HttpStatusCode",
@@ -170,7 +166,7 @@ fn note_options(kind: Kind, options: &Setting, findings: &mut Vec<Finding>) {
             );
             let help = "set use_remote_address and xff_num_trusted_hops in Envoy: docs/dotnet.md#envoy-real-ip";
             findings.push(value.note(message, help));
-        } else if !OPTIONS.iter().any(is) {
+        } else if !LISTS.iter().chain(&OPTIONS).any(is) {
             findings.push(not_read(name, value, kind.section()));
         }
     }
