@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::expression_model::holds;
 use super::settings_text::yaml;
@@ -27,7 +27,9 @@ pub(crate) struct Limit {
 /// The limits of a file, without those at these lines, which stderr says are left out.
 pub(crate) fn limits(text: &str, left_out: &[usize]) -> Vec<Limit> {
     let document = yaml(text);
-    let numbered = document.as_array().expect("a list").iter().enumerate();
+    let list = document.as_array().cloned();
+    let list = list.unwrap_or_else(|| limits_of_plans(&document));
+    let numbered = list.iter().enumerate();
     let kept = numbered.filter(|(index, _)| !left_out.contains(&(index + 1)));
     let texts = |limit: &Value, field: &str| -> Vec<String> {
         let list = limit[field].as_array().cloned().unwrap_or_default();
@@ -44,6 +46,48 @@ pub(crate) fn limits(text: &str, left_out: &[usize]) -> Vec<Limit> {
         seconds: number(limit, "seconds"),
     };
     kept.map(limit).collect()
+}
+
+/// The limits that Kuadrant's operator makes of a `PlanPolicy`. A plan with a limit that is no
+/// number is left out.
+fn limits_of_plans(policy: &Value) -> Vec<Value> {
+    let mut all = Vec::new();
+    for plan in policy["spec"]["plans"].as_array().expect("a PlanPolicy") {
+        let limits = &plan["limits"];
+        let windows = [
+            ("daily", 24),
+            ("weekly", 168),
+            ("monthly", 730),
+            ("yearly", 8_760),
+        ];
+        let named = windows.map(|(name, hours)| (limits[name].clone(), hours * 3_600));
+        let custom = limits["custom"].as_array().into_iter().flatten();
+        let custom = custom.map(|rate| {
+            let seconds = match rate["window"].as_str() {
+                Some("10s") => 10,
+                Some("1h30m") => 5_400,
+                other => panic!("{other:?}"),
+            };
+            (rate["limit"].clone(), seconds)
+        });
+        let rates = named.into_iter().filter(|(limit, _)| limit.is_string());
+        let rates: Vec<_> = rates.chain(custom).collect();
+        let is_number = |(limit, _): &(Value, u64)| limit.as_str().unwrap().parse::<u64>().is_ok();
+        if !rates.iter().all(is_number) {
+            continue;
+        }
+        let condition = format!(
+            "descriptors[0].plan == '{}'",
+            plan["tier"].as_str().unwrap()
+        );
+        all.extend(rates.into_iter().map(|(limit, seconds)| {
+            json!({
+                "namespace": policy["metadata"]["name"], "conditions": [condition],
+                "max_value": limit, "seconds": seconds.to_string(),
+            })
+        }));
+    }
+    all
 }
 
 /// The entry that an expression names.

@@ -32,6 +32,8 @@ pub(super) struct Level {
     pub(super) is_shared: bool,
     pub(super) is_shadow: bool,
     pub(super) over_limit: Option<Response>,
+    /// The name of the plan that its limits are.
+    pub(super) plan: Option<String>,
     pub(super) limits: Vec<LimitText>,
     pub(super) below: Vec<Level>,
 }
@@ -58,7 +60,7 @@ pub(super) struct LimitText {
     pub(super) comment: String,
     /// The length of its window, in seconds.
     pub(super) seconds: NonZeroU64,
-    pub(super) requests: u32,
+    pub(super) requests: u64,
     pub(super) name: String,
     /// What becomes of refused hits; none for the default.
     pub(super) count_refused: Option<CountRefused>,
@@ -140,6 +142,7 @@ impl Level {
             is_shared: false,
             is_shadow: false,
             over_limit: None,
+            plan: None,
             limits: Vec::new(),
             below: Vec::new(),
         }
@@ -168,17 +171,13 @@ impl Level {
         if self.is_shadow {
             writeln!(f, "{pad}shadow_mode: true")?;
         }
-        match self.limits.as_slice() {
-            [] => {}
-            [one] if one.comment.is_empty() => writeln!(f, "{pad}rate_limit: {one}")?,
-            several => {
+        match (&self.plan, self.limits.as_slice()) {
+            (Some(plan), _) => writeln!(f, "{pad}plan: {}", scalar(plan))?,
+            (None, []) => {}
+            (None, [one]) if one.comment.is_empty() => writeln!(f, "{pad}rate_limit: {one}")?,
+            (None, several) => {
                 writeln!(f, "{pad}rate_limits:")?;
-                for limit in several {
-                    if !limit.comment.is_empty() {
-                        writeln!(f, "{pad}  # {}", comment(&limit.comment))?;
-                    }
-                    writeln!(f, "{pad}  - {limit}")?;
-                }
+                write_limits(f, several, &pad)?;
             }
         }
         if let Some(response) = &self.over_limit {
@@ -197,13 +196,33 @@ impl Level {
         }
         Ok(())
     }
+
+    /// Notes the plans of this level and of those below it, each name once.
+    fn note_plans<'l>(&'l self, plans: &mut Vec<(&'l str, &'l [LimitText])>) {
+        if let Some(plan) = &self.plan
+            && !plans.iter().any(|(known, _)| known == plan)
+        {
+            plans.push((plan, &self.limits));
+        }
+        self.below.iter().for_each(|level| level.note_plans(plans));
+    }
+}
+
+fn write_limits(f: &mut fmt::Formatter<'_>, limits: &[LimitText], pad: &str) -> fmt::Result {
+    for limit in limits {
+        if !limit.comment.is_empty() {
+            writeln!(f, "{pad}  # {}", comment(&limit.comment))?;
+        }
+        writeln!(f, "{pad}  - {limit}")?;
+    }
+    Ok(())
 }
 
 // === impl LimitText ===
 
 impl LimitText {
     /// A limit of so many requests a second, without a name.
-    pub(super) fn per_second(requests: u32) -> Self {
+    pub(super) fn per_second(requests: u64) -> Self {
         Self {
             comment: String::new(),
             seconds: NonZeroU64::MIN,
@@ -256,6 +275,16 @@ impl fmt::Display for RulesText {
         }
         writeln!(f, "domain: {}", scalar(&self.domain))?;
         writeln!(f, "all_or_nothing: true")?;
+        let mut plans = Vec::new();
+        let levels = self.descriptors.iter();
+        levels.for_each(|level| level.note_plans(&mut plans));
+        if !plans.is_empty() {
+            writeln!(f, "plans:")?;
+        }
+        for (name, limits) in plans {
+            writeln!(f, "  {}:", scalar(name))?;
+            write_limits(f, limits, "  ")?;
+        }
         if self.descriptors.is_empty() {
             return writeln!(f, "descriptors: []");
         }

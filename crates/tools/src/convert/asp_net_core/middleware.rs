@@ -5,7 +5,7 @@
 //! decided here. Between classes both limits apply, so the lower one refuses first; a policy's
 //! limit `replaces` the general limits of its period.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 use super::configuration::{Kind, Setting};
@@ -108,10 +108,17 @@ impl<'s> Middleware<'s> {
         for rule in &mut self.general {
             name_rule(rule, kind);
         }
+        let mut of_plans: BTreeMap<usize, Vec<String>> = BTreeMap::new();
         for policy in &mut self.policies {
             let prefix = format!("{kind}_policy_{}", policy.number);
             for rule in &mut policy.rules {
                 name_rule(rule, &prefix);
+            }
+            let Some(plan) = policy.plan else { continue };
+            let own = || policy.rules.iter().map(|rule| rule.name.clone()).collect();
+            let names = of_plans.entry(plan).or_insert_with(own);
+            for (rule, name) in policy.rules.iter_mut().zip(names) {
+                rule.name.clone_from(name);
             }
         }
     }
@@ -146,14 +153,14 @@ impl<'s> Middleware<'s> {
         let groups = groups(self.kind, self.options, &self.policies, findings);
         let mut levels: Vec<Level> = Vec::new();
         let mut labels = BTreeSet::new();
-        for class in &classes {
+        for (position, class) in classes.iter().enumerate() {
             let mut below = Vec::new();
             for group in &groups {
-                self.add_group(class, group, &mut below);
+                self.add_group(class, position, group, &mut below);
             }
             let limits = self.limits(class, &[]);
             if !limits.is_empty() {
-                let level = self.identity_level(class, Values::Any, limits);
+                let level = self.identity_level(class, Values::Any, limits, None);
                 below.push(level);
             }
             if classes.len() < 2 {
@@ -172,7 +179,9 @@ impl<'s> Middleware<'s> {
             level.below = below;
             levels.push(level);
         }
-        let names: Vec<_> = self.rules().map(|rule| rule.name.clone()).collect();
+        let mut names: Vec<_> = self.rules().map(|rule| rule.name.clone()).collect();
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(name.clone()));
         if !names.is_empty() {
             let (options, matching) = (self.options, self.matching);
             levels.extend(whitelist::levels(
@@ -183,14 +192,15 @@ impl<'s> Middleware<'s> {
     }
 
     /// Adds the level of a group's addresses or clients.
-    fn add_group(&self, class: &RateRule, group: &Group, below: &mut Vec<Level>) {
+    fn add_group(&self, class: &RateRule, position: usize, group: &Group, below: &mut Vec<Level>) {
         let is_counted = !self.limits(class, &[]).is_empty();
         let limits = match &group.policies {
             None => Vec::new(),
             Some(policies) => self.limits(class, policies),
         };
         if !limits.is_empty() {
-            let mut level = self.identity_level(class, group.values.clone(), limits);
+            let plan = self.plan(group, position);
+            let mut level = self.identity_level(class, group.values.clone(), limits, plan);
             level.comments.push(group.comment.clone());
             return below.push(level);
         }
@@ -204,9 +214,29 @@ impl<'s> Middleware<'s> {
         }
     }
 
-    fn identity_level(&self, class: &RateRule, values: Values, limits: Vec<LimitText>) -> Level {
+    /// The plan of a group, by the position of the class of rules.
+    fn plan(&self, group: &Group, position: usize) -> Option<String> {
+        let [index] = group.policies.as_deref()? else {
+            return None;
+        };
+        let plan = self.policies.get(*index)?.plan?;
+        let class = match position {
+            0 => String::new(),
+            position => format!("_{}", position.saturating_add(1)),
+        };
+        Some(format!("{}_policy_{plan}{class}", self.kind.name()))
+    }
+
+    fn identity_level(
+        &self,
+        class: &RateRule,
+        values: Values,
+        limits: Vec<LimitText>,
+        plan: Option<String>,
+    ) -> Level {
         let mut end = Level::new(self.kind.key(), values.clone());
         end.limits = limits;
+        end.plan = plan;
         end.is_shadow = class.is_monitored;
         end.over_limit = class.response.clone().or_else(|| self.response.clone());
         if end.is_shadow {

@@ -1,5 +1,7 @@
 //! Policies of addresses and clients, and the groups to which the same policies apply.
 
+use std::collections::BTreeMap;
+
 use super::configuration::{Kind, Setting};
 use super::prefixes::{holds, known_networks, text};
 use super::rate_rule::{Matching, RateRule, read as read_rule};
@@ -16,6 +18,8 @@ pub(super) struct Policy<'s> {
     at: &'s Setting,
     networks: Vec<Prefix>,
     pub(super) rules: Vec<RateRule>,
+    /// The number of the first policy with equal rules, if several clients have them: a plan.
+    pub(super) plan: Option<usize>,
 }
 
 /// Addresses or clients to which the same policies apply.
@@ -81,10 +85,30 @@ pub(super) fn read<'s>(
             at,
             networks,
             rules,
+            plan: None,
         });
     }
     policies.retain(|policy| !policy.whose.is_empty());
+    // Addresses can have several policies, so theirs are no plans.
+    if kind == Kind::Client {
+        note_plans(&mut policies);
+    }
     policies
+}
+
+/// Notes which policies have equal rules.
+fn note_plans(policies: &mut [Policy<'_>]) {
+    let mut equal: BTreeMap<Vec<String>, Vec<&mut Policy<'_>>> = BTreeMap::new();
+    for policy in policies.iter_mut().filter(|it| !it.rules.is_empty()) {
+        let rules = policy.rules.iter().map(RateRule::limits_as).collect();
+        equal.entry(rules).or_default().push(policy);
+    }
+    for of_plan in equal.into_values().filter(|it| it.len() > 1) {
+        let number = of_plan.first().map(|first| first.number);
+        for policy in of_plan {
+            policy.plan = number;
+        }
+    }
 }
 
 /// The groups, those on the white list first.

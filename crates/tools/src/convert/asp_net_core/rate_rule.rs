@@ -10,7 +10,7 @@ use super::configuration::Setting;
 use crate::convert::Finding;
 use crate::convert::load_error;
 use crate::convert::rules_text::{Level, LimitText, Response, RulesText, Values, escaped};
-use tollgate_limiter::CountRefused;
+use tollgate_limiter::{CountRefused, Limit};
 
 /// The fields of a rule.
 const FIELDS: [&str; 6] = [
@@ -103,10 +103,12 @@ pub(super) fn read(
     };
     let limit_text = setting.text_of("Limit").unwrap_or("0");
     let limit = limit_text.parse::<f64>().ok().filter(|it| it.is_finite());
-    let Some(limit) = limit.filter(|limit| *limit <= f64::from(u32::MAX)) else {
+    let Some(limit) = limit.filter(|limit| *limit <= 9_007_199_254_740_991.0) else {
         let at = setting.get("Limit").unwrap_or(setting);
-        let message =
-            format!("the rule is left out: the limit '{limit_text}' is no number up to 4294967295");
+        let message = format!(
+            "the rule is left out: the limit '{limit_text}' is no number up to {}",
+            Limit::REQUESTS_MAX
+        );
         findings.push(at.gap(message, "write a number of requests"));
         return None;
     };
@@ -258,6 +260,22 @@ impl RateRule {
         order.then(self.order.cmp(&other.order)).is_lt()
     }
 
+    /// A text that is equal for rules that limit alike.
+    pub(super) fn limits_as(&self) -> String {
+        let Self {
+            endpoint_text,
+            period,
+            limit,
+            is_monitored,
+            response,
+            ..
+        } = self;
+        format!(
+            "{:?}",
+            (endpoint_text, period, limit, is_monitored, response)
+        )
+    }
+
     /// Rules of one class have the same levels.
     pub(super) fn is_of_class(&self, other: &Self) -> bool {
         self.endpoint_text == other.endpoint_text
@@ -266,10 +284,10 @@ impl RateRule {
     }
 
     /// How many requests pass.
-    pub(super) fn requests(&self) -> u32 {
+    pub(super) fn requests(&self) -> u64 {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        // within u32, and not negative
-        let requests = self.limit.max(0.0).floor() as u32;
+        // at most REQUESTS_MAX, and not negative
+        let requests = self.limit.max(0.0).floor() as u64;
         requests
     }
 

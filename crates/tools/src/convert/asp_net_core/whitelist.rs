@@ -38,7 +38,7 @@ pub(super) fn levels(
     end.limits.push(LimitText {
         name: format!("{}_whitelist", kind.name()),
         replaces: names.to_vec(),
-        ..LimitText::per_second(u32::MAX)
+        ..LimitText::per_second(u32::MAX.into())
     });
     let (list, key, values) = match kind {
         Kind::Ip => {

@@ -11,6 +11,7 @@
 
 mod expression;
 mod levels;
+mod plan_policy;
 mod source_limit;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -36,7 +37,7 @@ struct Domain {
 ///
 /// # Errors
 ///
-/// When a file is not a list of limits.
+/// When a file is neither a list of limits nor a `PlanPolicy`.
 pub fn convert(
     sources: &[Source],
     domain: Option<&str>,
@@ -49,11 +50,16 @@ pub fn convert(
     }
     let mut domains: HashMap<String, Domain> = HashMap::new();
     let mut seen = HashSet::new();
+    let mut policies = Vec::new();
     let mut number: usize = 0;
     for (source, root) in &documents {
         let Some(root) = root.as_deref().filter(|root| !root.is_null()) else {
             continue;
         };
+        if let Some(policy) = plan_policy::rules(&source.name, root, domain, &mut findings) {
+            policies.push(policy);
+            continue;
+        }
         let Content::Sequence(items) = &root.content else {
             let message = "this is not a limits file of limitador";
             let help = manifest_help(root).unwrap_or(NOT_A_LIMITS_FILE);
@@ -86,7 +92,8 @@ pub fn convert(
     }
     let mut domains: Vec<_> = domains.into_values().collect();
     domains.sort_by_key(|domain| domain.first);
-    let rules = domains.into_iter().map(Domain::text).collect();
+    let rules = domains.into_iter().map(Domain::text).chain(policies);
+    let rules = rules.collect();
     Conversion::checked(rules, findings)
 }
 

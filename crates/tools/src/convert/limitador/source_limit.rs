@@ -7,7 +7,7 @@ use super::expression::{Condition, EntryKey, Test, condition, variable};
 use super::levels::{PlacedLimits, Step, key_of, steps};
 use crate::convert::rules_text::{LimitText, RulesText};
 use crate::convert::{Finding, load_error};
-use tollgate_limiter::CountRefused;
+use tollgate_limiter::{CountRefused, Limit};
 use tollgate_rules::yaml::{Content, Node};
 
 pub(super) const NOT_A_LIMITS_FILE: &str =
@@ -143,14 +143,15 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn requests(&self) -> Result<u32, Finding> {
-        let help = "write a whole number from 0 to 4294967295";
+    fn requests(&self) -> Result<u64, Finding> {
+        let help = "write a whole number from 0 to 9007199254740991";
         let requests = self.whole_number("max_value", help)?;
-        u32::try_from(requests).map_err(|_| {
-            let why = format!("max_value {requests} is beyond 4294967295");
+        if requests > Limit::REQUESTS_MAX {
+            let why = format!("max_value {requests} is beyond {}", Limit::REQUESTS_MAX);
             let help = "write a smaller number; this one limits nothing";
-            self.gap(self.node, &why, help)
-        })
+            return Err(self.gap(self.node, &why, help));
+        }
+        Ok(requests)
     }
 
     fn seconds(&self) -> Result<NonZeroU64, Finding> {
