@@ -45,5 +45,19 @@ fn the_commands_of_the_page_do_what_it_says() {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert_eq!(list.lines().count(), 4, "{list}");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rules.yaml");
+    std::fs::write(&path, rules).unwrap();
+    let explain = |customer: &str| {
+        run(&format!(
+            "tollgate explain {} shop customer={customer}",
+            path.display()
+        ))
+    };
+    for (customer, part) in [("ACME-8", ": 500 per day until "), ("ACME-7", ": none\n")] {
+        let said = explain(customer);
+        assert!(said.contains("override at "), "{said}");
+        assert!(said.contains(part), "{part}: {said}");
+    }
     assert_eq!(service.metric("tollgate_overrides"), 3);
 }

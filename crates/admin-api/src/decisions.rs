@@ -69,6 +69,9 @@ pub struct DescriptorRecord {
     pub reason: Reason,
     /// The full name of the rule that answered; null if none matched.
     pub rule: Option<String>,
+    /// Whether an override of the descriptor was in place of the rule's limits; absent if none was.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub overridden: bool,
     /// The limit that answered; null if there is none.
     pub limit: Option<LimitFigures>,
     /// Hits that were asked for; negative for a refund.

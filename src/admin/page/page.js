@@ -46,8 +46,9 @@ function drawRule(cell, rule) {
   setText(cell.firstChild, rule.rule);
   const badge = rule.shadow_until ? `shadow until ${time(rule.shadow_until)}`
     : rule.shadow_mode ? "shadow" : rule.rlqs ? "rlqs" : rule.quota_mode ? "quota" : "";
-  setText(cell.children[2], candidateWords(rule.candidate));
-  cell.children[2].hidden = !rule.candidate;
+  const notes = [candidateWords(rule.candidate), rule.overrides ? `overridden for ${count(rule.overrides)}` : ""].filter(Boolean);
+  setText(cell.children[2], notes.join("; "));
+  cell.children[2].hidden = notes.length === 0;
   setText(cell.children[1], badge);
   cell.children[1].hidden = badge === "";
 }
@@ -194,7 +195,7 @@ function decisionRows(decision) {
     at: decision.at, verdict: part.verdict ?? decision.verdict, domain: decision.domain, rule: part.rule ?? "",
     descriptor: part.entries ? descriptor(part.entries) : "", limit: part.limit?.text ?? "", left: part.remaining,
     why: `${decision.candidate ? `candidate (the answer was ${decision.live_verdict}): ` : ""}${
-      decision.error && part.reason === "error" ? decision.error : reason(part.reason)}${part.hits === 0 && !part.reservation ? "; peek" : ""}${reservation(part.reservation)}`, took: decision.took_us,
+      decision.error && part.reason === "error" ? decision.error : reason(part.reason)}${part.overridden ? "; overridden" : ""}${part.hits === 0 && !part.reservation ? "; peek" : ""}${reservation(part.reservation)}`, took: decision.took_us,
   });
   return decision.descriptors.length ? decision.descriptors.map(row) : [row({ reason: decision.reason })];
 }

@@ -93,6 +93,20 @@ pub(super) fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> a
 // === impl AdminOptions ===
 
 impl AdminOptions {
+    pub(super) fn new(
+        urls: Vec<AdminUrl>,
+        admin_token_file: Option<PathBuf>,
+        timeout: Duration,
+        tls: TlsOptions,
+    ) -> Self {
+        Self {
+            urls,
+            admin_token_file,
+            timeout,
+            tls,
+        }
+    }
+
     /// The URLs, and what every request shares.
     ///
     /// # Errors

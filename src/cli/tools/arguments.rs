@@ -24,7 +24,7 @@ pub(super) const BY_TLS: [&str; 2] = ["tls", "cacert"];
 // impostor.
 
 /// TLS options: CA bundle, client certificate, server name.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(
     next_help_heading = "TLS",
     group(ArgGroup::new("by_tls").args(BY_TLS).multiple(true))

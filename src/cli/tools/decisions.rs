@@ -154,6 +154,9 @@ fn answered_by(descriptor: &DescriptorRecord) -> String {
         return "no rule".to_owned();
     };
     let mut text = format!("rule {}", visible(rule));
+    if descriptor.overridden {
+        text.push_str(", overridden for this descriptor");
+    }
     if let Some(limit) = &descriptor.limit {
         let (limit, algorithm) = (visible(&limit.text), visible(&limit.algorithm));
         let hits = match descriptor.hits {

@@ -1,6 +1,6 @@
 //! `tollgate explain RULES DOMAIN KEY=VALUE,KEY=VALUE`: which rule applies to a descriptor and why,
 //! or which level found nothing and what is configured there; with `--addr` also the state in a
-//! running service.
+//! running service, and with `--admin` the descriptor's override there.
 //!
 //! What it deliberately does not do: take a hit, or start a reservation. The live request has 0
 //! hits, and no id of a reservation.
@@ -11,16 +11,24 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use tollgate_limiter::{Match, RuleSet};
 
+use super::admin::{self, AdminOptions};
 use super::arguments::{BY_TLS, DescriptorArgument, TlsOptions, load_rules, parse_descriptor};
+use super::overrides;
 use super::rule_text::{entries_of, level_lines, rule_lines, table_line};
+use crate::admin_api::Overrides;
+use crate::admin_client::{AdminUrl, Replica};
 use crate::app::{BucketName, BucketNames};
 use crate::cli::Exit;
 use crate::grpc_client::rate_limit::{RateLimitClient, check_request};
 use crate::settings::{DecisionSettings, NamingSettings, RulesSettings, nonzero_duration};
+use crate::visible_text::visible;
 
 /// Arguments of `explain`.
 #[derive(Args, Debug)]
-#[command(group(ArgGroup::new("looking").args(BY_TLS).multiple(true).requires("addr")))]
+#[command(
+    group(ArgGroup::new("looking").args(BY_TLS).multiple(true).requires("running")),
+    group(ArgGroup::new("running").args(["addr", "admin"]).multiple(true))
+)]
 pub(crate) struct Explain {
     /// Rules file, or directory of rules files
     rules: PathBuf,
@@ -50,8 +58,16 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "ADDRESS")]
     addr: Option<String>,
 
-    /// Longest wait for the connection, and for the answer of --addr
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = nonzero_duration, requires = "addr")]
+    /// URL of an admin listener; prints the override of the descriptor there, if it has one
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    admin: Vec<AdminUrl>,
+
+    /// File with the bearer token of the admin listener
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_ADMIN_TOKEN_FILE")]
+    admin_token_file: Option<PathBuf>,
+
+    /// Longest wait for the connection, and for the answer of --addr and --admin
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = nonzero_duration, requires = "running")]
     timeout: Duration,
 
     #[command(flatten)]
@@ -106,6 +122,10 @@ impl Explain {
                 ),
             }
         }
+        let exit = self.print_override(pairs.get(..levels).unwrap_or_default())?;
+        if !matches!(exit, Exit::Success) {
+            return Ok(exit);
+        }
         if self.addr.is_some() && matched.rules.iter().any(|rule| rule.rlqs) {
             print_line!("now: a quota has no answer to a check; see GET /quotas or tollgate top");
             return Ok(Exit::Success);
@@ -126,13 +146,32 @@ impl Explain {
         print_line!("  all_or_nothing: {whole}, from the {source}");
     }
 
+    /// Prints the override of a descriptor, as each replica at --admin has it.
+    fn print_override(&self, descriptor: &[(String, String)]) -> anyhow::Result<Exit> {
+        let (urls, token_file) = (self.admin.clone(), self.admin_token_file.clone());
+        let admin = AdminOptions::new(urls, token_file, self.timeout, self.tls.clone());
+        let ask = |replica: Replica| replica.get::<Overrides>(overrides::PATH.to_owned());
+        let outcomes = admin::block_on(admin.ask_all(ask))?;
+        for (name, answer) in &outcomes.answers {
+            let found = answer.overrides.iter().find(|state| {
+                let entries = state.of.descriptor.iter();
+                let entries = entries.map(|entry| (&*entry.key, &*entry.value));
+                let pairs = descriptor.iter().map(|(key, value)| (&**key, &**value));
+                state.of.domain == self.domain && entries.eq(pairs)
+            });
+            let words = found.map_or("none".to_owned(), overrides::describe);
+            print_line!("override at {}: {words}", visible(name));
+        }
+        Ok(outcomes.report_failures())
+    }
+
     /// Prints the state of a descriptor in the service at --addr, if there is one.
     fn print_live_status(&self, descriptor: &[(String, String)]) -> anyhow::Result<Exit> {
         let Some(address) = &self.addr else {
             return Ok(Exit::Success);
         };
         let question = check_request(&self.domain, [descriptor], (0, false));
-        let asked = super::admin::block_on(async {
+        let asked = admin::block_on(async {
             let ask = async {
                 let connected = RateLimitClient::connect(address, self.tls.tls(), self.timeout);
                 connected.await?.ask(question).await

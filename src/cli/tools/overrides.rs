@@ -19,7 +19,7 @@ use crate::cli::Exit;
 use crate::settings::nonzero_duration;
 use crate::visible_text::visible;
 
-const PATH: &str = "/overrides";
+pub(super) const PATH: &str = "/overrides";
 
 /// The end of the help of `set` and `delete`.
 const AFTER_HELP: &str = "\
@@ -146,7 +146,7 @@ fn entries(descriptor: DescriptorArgument) -> Vec<Entry> {
 }
 
 /// An override in words.
-fn describe(state: &OverrideState) -> String {
+pub(super) fn describe(state: &OverrideState) -> String {
     let of = &state.of;
     let entries = of.descriptor.iter();
     let entries = entries.map(|entry| format!("{}={}", entry.key, entry.value));

@@ -305,6 +305,9 @@ fn descriptor_part(descriptor: &DescriptorRecord, with_verdict: bool) -> String 
         .as_deref()
         .map_or("none".to_owned(), visible);
     part.extend([" rule=", &rule]);
+    if descriptor.overridden {
+        part.push_str(" overridden");
+    }
     if descriptor.is_peek() {
         part.push_str(" peek");
     }
@@ -354,6 +357,7 @@ mod tests {
                 verdict: Some(Verdict::OverLimit),
                 reason: Reason::OverLimit,
                 rule: Some("edge.user".to_owned()),
+                overridden: false,
                 limit: None,
                 hits: 1,
                 reservation: None,
@@ -373,10 +377,11 @@ mod tests {
         let mut second = two.descriptors[0].clone();
         second.entries[0].value = "b".to_owned();
         second.verdict = Some(Verdict::Ok);
+        second.overridden = true;
         two.descriptors.push(second);
         let line = text_line(Some("http://a:1"), &two);
         assert!(
-            line.contains("; user=b OK rule=edge.user remaining=0 from http://a:1"),
+            line.contains("; user=b OK rule=edge.user overridden remaining=0 from http://a:1"),
             "{line}"
         );
     }

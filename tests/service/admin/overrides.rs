@@ -118,6 +118,13 @@ async fn an_override_is_in_force_at_once_for_its_descriptor_until_its_time() {
     let reset = answer.statuses[0].duration_until_reset.unwrap();
     assert_eq!(reset.seconds, 3_600, "until its time");
     // Seen.
+    for value in ["plan", "free", "blocked", "two", "b"] {
+        let path = format!("/decisions?n=1&key=user={value}");
+        let decisions = get(service.admin, &path).await.json();
+        let part = &decisions["decisions"][0]["descriptors"][0];
+        let overridden = (value != "b").then_some(&Value::Bool(true));
+        assert_eq!(part.get("overridden"), overridden, "{value}: {part}");
+    }
     assert_eq!(service.metric("tollgate_overrides"), 5);
     let limit = get(service.admin, "/limits?rule=d.user").await.json()["limits"][0].clone();
     assert_eq!(limit["overrides"], 5);

@@ -62,6 +62,8 @@ struct KeptDescriptor {
     verdict: Option<Verdict>,
     reason: Reason,
     rule: Option<RuleName>,
+    /// An override of the descriptor was in place of the rule's limits.
+    overridden: bool,
     limit: Option<(Limit, &'static dyn Algorithm)>,
     hits: Hits,
     reservation: Option<KeptReservation>,
@@ -292,6 +294,7 @@ impl KeptDecision {
                 verdict: None,
                 reason,
                 rule: None,
+                overridden: false,
                 limit: None,
                 hits: descriptor.hits,
                 reservation: None,
@@ -326,6 +329,7 @@ impl KeptDecision {
                 verdict: (reason != Reason::Error).then(|| verdict(status.code)),
                 reason,
                 rule,
+                overridden: rules.rules.iter().any(|rule| rule.overriding.is_some()),
                 limit: check.map(|planned| (planned.check.limit, planned.check.algorithm)),
                 hits: descriptor.hits,
                 reservation: KeptReservation::of(matched, status),
@@ -460,6 +464,7 @@ impl KeptDecision {
             verdict: kept.verdict,
             reason: kept.reason,
             rule: kept.rule.as_ref().map(|rule| rule.text().to_owned()),
+            overridden: kept.overridden,
             limit: kept
                 .limit
                 .map(|(limit, algorithm)| LimitFigures::of(&limit, algorithm)),

@@ -392,6 +392,9 @@ fn decision_line(decision: &DecisionRecord, query: &DecisionsQuery) -> String {
         if part.is_peek() {
             line.push_str(" peek");
         }
+        if part.overridden {
+            line.push_str(" overridden");
+        }
         if let Some(reservation) = &part.reservation {
             line.extend([" ", &visible(&reservation.to_string())]);
         }
