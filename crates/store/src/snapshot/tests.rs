@@ -97,6 +97,32 @@ fn what_is_written_is_read() {
     assert_eq!(read(&written(&[])).unwrap().1, []);
 }
 
+/// The bytes of a file as it was written before headers had overrides.
+#[test]
+fn a_file_of_a_version_without_overrides_is_read() {
+    let saved = bucket(1, Marks::default());
+    let mut items = b"\x22\x0a\x20\x0a\x10sixteen bytes ok\x11".to_vec();
+    items.extend(HEADER.written_at.as_us().to_le_bytes());
+    items.extend(b"\x1d\x03\0\0\0\x4b\x12\x49");
+    let columns = [
+        u64::try_from(saved.key.0 >> 64).unwrap(),
+        u64::try_from(saved.key.0 & u128::from(u64::MAX)).unwrap(),
+        saved.state.updated_at.as_us(),
+        saved.state.registers[0],
+        saved.state.registers[1],
+        saved.reset_us,
+        saved.life_us,
+    ];
+    for (field, column) in (2_u8..).zip(columns) {
+        items.extend([field << 3 | 2, 8]);
+        items.extend(column.to_le_bytes());
+    }
+    items.extend(b"\x4a\x01\0\x0b\x1a\x09\x09\x01\0\0\0\0\0\0\0");
+    let (header, found) = read(&file_of(&items)).unwrap();
+    assert_eq!(header, HEADER);
+    assert_eq!(found, [(0, saved)]);
+}
+
 #[test]
 fn a_file_that_ends_early_is_refused_wherever_it_ends() {
     let file = written(&[&buckets()]);
