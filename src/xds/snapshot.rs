@@ -64,7 +64,12 @@ impl Snapshot {
         let answer = Arc::new(answer);
         let update = current.load(&answer).await;
         let rejected = match &update {
-            Err(error) if !error.is_of_the_overlay() => Err(error.to_string()),
+            Err(error) if !error.is_of_the_overlay() => {
+                if current.options.isolate_domains && error.waits_for_the_overlay() {
+                    current.answer = Some(answer);
+                }
+                Err(error.to_string())
+            }
             update => {
                 current.answer = Some(answer);
                 let refused = update.is_ok().then(|| refusal(update)).flatten();
@@ -117,7 +122,7 @@ impl Current {
             .await
             .unwrap_or_else(|panic| Err(LoadError::Defect(panic.to_string())));
         self.unreadable = match &update {
-            Err(LoadError::Overlay(error)) => Some(error.to_string()),
+            Err(LoadError::Overlay(error, _)) => Some(error.to_string()),
             _ => None,
         };
         // A change during the read is found by the next poll.

@@ -230,18 +230,29 @@ async fn a_fault_of_the_overlay_is_reported_and_rejects_no_resource() {
         replica.metric("tollgate_xds_responses_total{result=\"nack\"}"),
         0
     );
+    // Beside a bad domain it waits for the overlay too. The server hears of both.
+    let twice = [1, 2].map(|requests| limited("twice", RateLimitUnit::Year, requests));
+    let mut both = policy(40);
+    both.push(domain("second", twice.to_vec()));
+    ads.send("both", &both);
+    let (version, reasons) = ads.answer_to("both");
+    assert_eq!(version, "2");
+    let reasons = reasons.unwrap();
+    for part in ["burst 101 is above", "twice"] {
+        assert!(reasons.contains(part), "{part}: {reasons}");
+    }
     // A bad one is rejected as without an overlay.
     ads.send("bad", &[domain("", vec![])]);
     assert_eq!(ads.answer_to("bad").0, "2");
     file.write(&format!("{BUCKET}  burst: 20\n"));
-    wait_for_rules(&replica, "requests_per_unit=50");
-    until("the rules are good", || replica.metric(refused) == 0);
+    wait_for_rules(&replica, "requests_per_unit=40");
 
     // The policy's names change, and the overlay matches nothing.
     let renamed = domain(DOMAIN, vec![limited("other", RateLimitUnit::Year, 7)]);
     ads.send("3", &[renamed]);
     assert_eq!(ads.answer_to("3").1, None);
     wait_for_rules(&replica, "other");
+    until("the rules are good", || replica.metric(refused) == 0);
     let warned = readiness(&replica);
     assert!(
         warned.contains("this entry matches no limit of the rules"),

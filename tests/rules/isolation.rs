@@ -4,6 +4,7 @@
 //! resources of an xDS server (`tests/gateway`).
 
 use std::fs;
+use std::path::Path;
 
 use tempfile::TempDir;
 use tollgate::rules::file::{LimitFiles, Options};
@@ -20,13 +21,18 @@ struct Folder {
 impl Folder {
     /// A folder with these files, which has been read.
     fn with(files: &[(&str, &str)]) -> (Self, RulesUpdate) {
+        Self::overlaid(None, files)
+    }
+
+    /// The same with an overlay.
+    fn overlaid(overlay: Option<&Path>, files: &[(&str, &str)]) -> (Self, RulesUpdate) {
         let directory = tempfile::tempdir().unwrap();
         let path = RulesPath::Path(directory.path().to_owned());
         let options = Options {
             merge_domains: true,
             limit_files: Some(LimitFiles::default()),
             isolate_domains: true,
-            ..Options::default()
+            overlay: overlay.map(Path::to_owned),
         };
         let watcher = RulesWatcher::new(path, options);
         let mut folder = Self { directory, watcher };
@@ -189,4 +195,37 @@ fn a_bad_domain_keeps_its_limits_by_value() {
         files.push(("a.yaml", &a));
         assert_eq!(of_x(folder.update(&files)), expected);
     }
+}
+
+#[test]
+fn a_bad_domain_and_a_bad_overlay_are_both_said_and_the_good_one_waits() {
+    let overlay = tempfile::NamedTempFile::new().unwrap();
+    let write = |burst: u32| {
+        let entry =
+            "overlay: [{domain: a, path: [{key: k}], algorithm: token_bucket, charged: afterwards";
+        fs::write(overlay.path(), format!("{entry}, burst: {burst}}}]\n")).unwrap();
+    };
+    write(2);
+    let (mut folder, first) = Folder::overlaid(
+        Some(overlay.path()),
+        &[("a.yaml", &one("a", "k", 2)), ("b.yaml", &one("b", "k", 1))],
+    );
+    assert_eq!(seen(first).1, []);
+    write(9);
+    let bad = [
+        ("a.yaml", &*one("a", "k", 3)),
+        ("b.yaml", "domain: b\nnonsense: 1\n"),
+    ];
+    let error = folder.update(&bad).unwrap_err();
+    assert!(!error.is_of_the_overlay() && error.waits_for_the_overlay());
+    let text = error.to_string();
+    for part in ["nonsense", "burst 9 is above"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(error.refused_domains()[0].name, "b");
+    // With another overlay the good one is in use.
+    write(3);
+    let (limits, refused) = seen(folder.update(&[]));
+    assert_eq!(limits, ["a.k 3", "b.k 1"]);
+    assert_eq!(refused, [("b".to_owned(), true)]);
 }

@@ -179,6 +179,16 @@ fn isolate<P: RulesPart>(
         match load(&texts, &kept) {
             Ok(rules) => return Ok(Some((rules, refused))),
             Err(LoadError::Diagnostics(next)) if !next.only_overlay => report = next,
+            // The overlay has errors beside those of the domains.
+            Err(LoadError::Diagnostics(next)) => {
+                let mut both = whole.clone();
+                let new = next.errors.into_iter();
+                both.errors
+                    .extend(new.filter(|one| !whole.errors.contains(one)));
+                both.only_overlay = true;
+                both.refused_domains = refused;
+                return Err(LoadError::Diagnostics(both));
+            }
             Err(error) => return Err(error),
         }
     }

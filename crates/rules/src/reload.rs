@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use crate::file::{self, Code, Diagnostic, Options, Report, Span};
 use crate::isolation::{LastGood, RulesPart};
-use crate::path::{RulesPath, Source, read_one};
+use crate::path::{ReadError, RulesPath, Source, read_one};
 pub use crate::update::{LoadError, Rules, RulesUpdate, refusal};
 use crate::yaml::Node;
 use tollgate_limiter::{Digest as _, KeyHasher as _};
@@ -85,9 +85,8 @@ pub fn no_files(path: &RulesPath, sources: &[Source]) -> Option<Diagnostic> {
 }
 
 /// Reads the overlay that the options name.
-fn read_overlay(options: &Options) -> Result<Option<Source>, LoadError> {
-    let overlay = options.overlay.as_deref().map(read_one);
-    overlay.transpose().map_err(LoadError::Overlay)
+fn read_overlay(options: &Options) -> Result<Option<Source>, ReadError> {
+    options.overlay.as_deref().map(read_one).transpose()
 }
 
 /// Loads the rules of these texts, perhaps with the text of an overlay. [`Options::overlay`] is not
@@ -130,7 +129,10 @@ pub fn load_resources<P: RulesPart>(
     options: &Options,
     good: &LastGood<P>,
 ) -> RulesUpdate {
-    let overlay = read_overlay(options)?;
+    let (overlay, unread) = match read_overlay(options) {
+        Ok(overlay) => (overlay, None),
+        Err(error) => (None, Some(error)),
+    };
     let load = |parts: &[P]| {
         let resources: Vec<_> = parts.iter().map(&resource).collect();
         let documents = resources.iter().map(|one| (&*one.name, &one.root));
@@ -138,15 +140,20 @@ pub fn load_resources<P: RulesPart>(
         let bytes = resources.iter().map(|one| &*one.bytes);
         let overlay = overlay.iter().map(|overlay| overlay.text.as_bytes());
         Ok(Rules {
-            loaded: loaded.map_err(LoadError::Diagnostics)?,
+            loaded: loaded?,
             sources: resources.len(),
             hash: hash(bytes.chain(overlay)),
         })
     };
+    if let Some(error) = unread {
+        return Err(LoadError::Overlay(error, load(&parts).err().map(Box::new)));
+    }
     if options.isolate_domains {
-        good.load(parts, |parts, _| load(parts))
+        good.load(parts, |parts, _| {
+            load(parts).map_err(LoadError::Diagnostics)
+        })
     } else {
-        load(&parts)
+        load(&parts).map_err(LoadError::Diagnostics)
     }
 }
 
@@ -228,7 +235,7 @@ impl RulesWatcher {
             ..
         } = self;
         let sources = path.read().map_err(LoadError::Read)?;
-        let overlay = read_overlay(options)?;
+        let overlay = read_overlay(options).map_err(|error| LoadError::Overlay(error, None))?;
         let no_files = no_files(path, &sources);
         let load = |sources: &[Source], kept: &BTreeSet<String>| {
             if let Some(files) = &options.limit_files {
@@ -259,7 +266,7 @@ impl RulesWatcher {
             return None;
         }
         let unread = match &change {
-            Err(error @ (LoadError::Read(_) | LoadError::Overlay(_))) => Some(error.to_string()),
+            Err(error @ (LoadError::Read(_) | LoadError::Overlay(..))) => Some(error.to_string()),
             change if files.has_failed_reads() => refusal(change),
             _ => None,
         };

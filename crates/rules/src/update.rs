@@ -25,8 +25,8 @@ pub struct Rules {
 pub enum LoadError {
     /// They could not be read.
     Read(ReadError),
-    /// The overlay could not be read.
-    Overlay(ReadError),
+    /// The overlay could not be read. The resources without it may have errors too.
+    Overlay(ReadError, Option<Box<Report>>),
     /// They have errors.
     Diagnostics(Report),
     /// The xDS server's resources are no rules.
@@ -50,7 +50,8 @@ pub fn refusal(update: &RulesUpdate) -> Option<String> {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(error) | Self::Overlay(error) => error.fmt(f),
+            Self::Read(error) | Self::Overlay(error, None) => error.fmt(f),
+            Self::Overlay(error, Some(report)) => write!(f, "{error}\n{report}"),
             Self::Resource(what) => f.write_str(what),
             Self::Defect(how) => write!(f, "this is a defect in tollgate: {how}"),
             Self::Diagnostics(report) => report.fmt(f),
@@ -72,7 +73,16 @@ impl LoadError {
     /// Whether only the overlay is at fault: the rules alone would be accepted.
     pub fn is_of_the_overlay(&self) -> bool {
         match self {
-            Self::Overlay(_) => true,
+            Self::Overlay(_, report) => report.is_none(),
+            Self::Diagnostics(report) => report.only_overlay && report.refused_domains.is_empty(),
+            Self::Read(_) | Self::Resource(_) | Self::Defect(_) => false,
+        }
+    }
+
+    /// Whether domains without errors wait for another overlay.
+    pub fn waits_for_the_overlay(&self) -> bool {
+        match self {
+            Self::Overlay(..) => true,
             Self::Diagnostics(report) => report.only_overlay,
             Self::Read(_) | Self::Resource(_) | Self::Defect(_) => false,
         }

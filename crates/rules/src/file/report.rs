@@ -38,7 +38,8 @@ pub struct Report {
     pub errors_omitted: usize,
     /// How many more warnings there are.
     pub warnings_omitted: usize,
-    /// The rules alone are valid: every error is about the overlay.
+    /// The rules alone are valid, without the domains that are refused: every other error is about
+    /// the overlay.
     pub only_overlay: bool,
     /// The indices of the files with errors, also of errors that are only counted.
     pub files_with_errors: BTreeSet<usize>,
