@@ -121,6 +121,11 @@ grpc
 {{- $_ := set $all "TOLLGATE_VALUE_HASH_KEY_FILE" (dict "by" "valueHashKey" "value" (printf "%s/value-hash-key/%s" $files .key)) -}}
 {{- end -}}
 {{- end -}}
+{{- with .Values.notify -}}
+{{- if .existingSecret -}}
+{{- $_ := set $all "TOLLGATE_NOTIFY_SECRET_FILE" (dict "by" "notify" "value" (printf "%s/notify/%s" $files .key)) -}}
+{{- end -}}
+{{- end -}}
 {{- with .Values.redis -}}
 {{- if .url -}}
 {{- $_ := set $all "TOLLGATE_STORE" (dict "by" "redis.url" "value" (include "tollgate.redisUrl" $)) -}}
@@ -167,6 +172,7 @@ grpc
 {{- end -}}
 {{- end -}}
 {{- with .Values.valueHashKey.existingSecret }}{{ $_ := set $all "value-hash-key" . }}{{ end -}}
+{{- with .Values.notify.existingSecret }}{{ $_ := set $all "notify" . }}{{ end -}}
 {{- with .Values.redis -}}
 {{- if or .passwordKey .hashKeyKey }}{{ $_ := set $all "redis" .existingSecret }}{{ end -}}
 {{- with .tls.existingSecret }}{{ $_ := set $all "redis-tls" . }}{{ end -}}
