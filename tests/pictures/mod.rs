@@ -1,5 +1,5 @@
-//! Pictures of the algorithms, of measured figures and of lease costs; `make pictures` writes them
-//! and this test compares them. And the pages that show them.
+//! Pictures of the algorithms, of measured figures, of tenants and of lease costs; `make pictures`
+//! writes them and this test compares them. And the pages that show them.
 //!
 //! What it deliberately does not do: compare rendered images.
 
@@ -11,6 +11,7 @@ mod leases;
 mod overshoot;
 mod page;
 mod scene;
+mod tenants;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,6 +36,7 @@ fn pictures() -> BTreeMap<String, String> {
     let all = ("algorithms.svg".to_owned(), drawing::overview(&simulations));
     let leases = (lease_cost::FILE.to_owned(), lease_cost::picture());
     let overshoot = (overshoot::FILE.to_owned(), overshoot::picture());
+    let tenants = (tenants::FILE.to_owned(), tenants::picture());
     let peers = Peer::all(&std::fs::read_to_string("README.md").unwrap());
     let peers = (PEERS_FILE.to_owned(), performance_chart::draw_peers(&peers));
     let measured = performance_chart::axis_charts(&bars());
@@ -42,7 +44,7 @@ fn pictures() -> BTreeMap<String, String> {
         let name = file.strip_prefix(FOLDER).unwrap().trim_start_matches('/');
         (name.to_owned(), svg)
     });
-    each.chain([all, leases, overshoot])
+    each.chain([all, leases, overshoot, tenants])
         .chain(measured)
         .collect()
 }
