@@ -68,6 +68,7 @@ AXE := target/browser
 PROSE := target/prose
 SERVERS := target/redis
 ORACLE := target/oracle
+TRAEFIK := target/traefik
 TOOLS := target/tools
 GO_PROGRAMS := target/go/bin
 KUBERNETES := target/kubernetes
@@ -119,7 +120,7 @@ release-check:
 # The sections of tests/long.rs, one after the other: some use ports, mounts or packages of the machine.
 test-all: deps-all test
 	$(NEXTEST) run --profile long --locked --workspace --test long --test clients \
-	  -E 'binary(clients) or test(/^(browser|debian|gateway|hostile|image|instructions|memory|oracle)::/)'
+	  -E 'binary(clients) or test(/^(browser|debian|gateway|hostile|image|ingresses|instructions|memory|oracle)::/)'
 	$(MAKE) test-clients test-demo test-quota test-gateway test-kubernetes test-image
 	$(CARGO) test --locked --bench wire -- --axis shared --quick
 
@@ -398,7 +399,7 @@ deps: packages
 
 deps-all: packages-all deps
 	@$(MAKE) --no-print-directory --output-sync=target -j4 $(AXE)/.done $(TOOLS)/.gungraun-$(GUNGRAUN) $(CLIENTS)/go/client \
-	  $(CLIENTS)/java/.done $(CLIENTS)/js/.done $(ORACLE)/.done target/cargo-deb/.$(CARGO_DEB)
+	  $(CLIENTS)/java/.done $(CLIENTS)/js/.done $(ORACLE)/.done $(TRAEFIK)/traefik target/cargo-deb/.$(CARGO_DEB)
 
 # Counts instructions. Unoptimised: it only starts callgrind and reads its output.
 $(TOOLS)/.gungraun-$(GUNGRAUN):
@@ -411,6 +412,10 @@ $(ORACLE)/.done: tests/oracle/go.mod tests/oracle/go.sum tests/oracle/verdict/ma
 	  $(GO) build -trimpath -buildvcs=false -o $(CURDIR)/$(ORACLE)/ratelimit github.com/envoyproxy/ratelimit/src/service_cmd && \
 	  $(GO) build -trimpath -buildvcs=false -o $(CURDIR)/$(ORACLE)/verdict ./verdict
 	touch $@
+
+# Traefik. go.sum pins every module by hash.
+$(TRAEFIK)/traefik: tests/ingresses/go.mod tests/ingresses/go.sum | $(GO)
+	cd tests/ingresses && CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$@ github.com/traefik/traefik/v3/cmd/traefik
 
 # promtool alone, extracted from Debian's package: no service, no user.
 $(PROMTOOL)/promtool:

@@ -23,6 +23,7 @@ mod gateway_control_plane;
 mod hostile;
 mod image;
 mod image_release;
+mod ingresses;
 mod instructions;
 mod kubernetes;
 mod memory;

@@ -20,7 +20,7 @@ const ROUTES: (&str, &str) = (
 );
 
 fn snippet(name: &str) -> String {
-    Page::read("docs/dotnet.md").snippet(name)
+    Page::read("docs/dotnet.md").only(name, "yaml")
 }
 
 /// A snippet, indented.

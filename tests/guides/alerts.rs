@@ -11,7 +11,7 @@ use serde_json::Value;
 use tollgate_test_support::components::component;
 
 use crate::guides::exposed_metrics::{SHOWN, unknown};
-use crate::guides::guide::{Guide, anchor, read, root, yaml};
+use crate::guides::guide::{Page, anchor, read, root, yaml};
 
 const FILE: &str = "helm/tollgate/files/alerts.yaml";
 const CASES: &str = "tests/guides/alerts_test.yaml";
@@ -78,7 +78,7 @@ fn every_metric_and_label_of_an_alert_exists() {
 
 #[test]
 fn each_alert_has_a_section_and_each_section_an_alert() {
-    let guide = Guide::of("alerts.md");
+    let guide = Page::guide("alerts.md");
     let sections: BTreeSet<_> = guide
         .headings("###")
         .into_iter()
@@ -105,7 +105,7 @@ fn each_alert_has_a_section_and_each_section_an_alert() {
 
 #[test]
 fn the_page_names_only_existing_metrics_and_reasons() {
-    let guide = Guide::of("alerts.md");
+    let guide = Page::guide("alerts.md");
     let quoted: Vec<_> = guide.text().split('`').skip(1).step_by(2).collect();
     for quoted in quoted.iter().filter(|text| !text.contains(' ')) {
         if quoted.starts_with("tollgate_") || quoted.starts_with("ratelimit_") {

@@ -15,7 +15,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::guides::edge::Parts;
-use crate::guides::guide::{Guide, of_a_year, yaml};
+use crate::guides::guide::{Page, of_a_year, yaml};
 
 /// Guides with rules, a list of actions, a file of tests and the command that runs it.
 const WITH_TESTS: [&str; 2] = ["exports-in-flight.md", "llm-budgets.md"];
@@ -23,7 +23,7 @@ const WITH_TESTS: [&str; 2] = ["exports-in-flight.md", "llm-budgets.md"];
 #[test]
 fn the_files_of_tests_on_the_pages_pass() {
     for name in WITH_TESTS {
-        let guide = Guide::of(name);
+        let guide = Page::guide(name);
         let directory = tempfile::tempdir().unwrap();
         let write = |file: &str, text: &str| {
             std::fs::write(directory.path().join(file), text).unwrap();
@@ -50,7 +50,7 @@ fn the_files_of_tests_on_the_pages_pass() {
 fn envoy_accepts_the_actions_on_the_pages() {
     const TYPE: &str = "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3";
     for name in WITH_TESTS {
-        let blocks = Guide::of(name);
+        let blocks = Page::guide(name);
         let blocks = blocks.blocks();
         let found = blocks
             .iter()
@@ -142,7 +142,7 @@ fn left(tollgate: &Tollgate, user: &str) -> u64 {
 
 #[test]
 fn the_program_reserves_and_settles() {
-    let guide = Guide::of("call-a-model.md");
+    let guide = Page::guide("call-a-model.md");
     let blocks = guide.blocks();
     let block = |language: &str| {
         let found = blocks.iter().find(|block| block.language == language);

@@ -9,7 +9,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guides::guide::{Guide, of_a_year};
+use crate::guides::guide::{Page, of_a_year};
 
 /// Sends a request of one user; returns the status.
 fn hit(service: &Tollgate) -> u16 {
@@ -20,7 +20,7 @@ fn hit(service: &Tollgate) -> u16 {
 
 #[test]
 fn the_rule_of_the_page_is_tried_and_not_enforced() {
-    let guide = Guide::of("candidates.md");
+    let guide = Page::guide("candidates.md");
     let rules = of_a_year(&guide.only("One rule", "yaml"));
     let service = Tollgate::start(&rules, &["--top-keys", "plain"]);
     let tap = Command::new(tollgate_binary())
@@ -61,7 +61,7 @@ fn the_rule_of_the_page_is_tried_and_not_enforced() {
 
 #[test]
 fn every_metric_and_reason_of_the_page_exists() {
-    let page = Guide::of("candidates.md");
+    let page = Page::guide("candidates.md");
     let reference = crate::guides::guide::read("docs/metrics.md");
     let names = page.text().split('`').skip(1).step_by(2);
     let names: Vec<_> = names

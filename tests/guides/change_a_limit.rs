@@ -14,7 +14,7 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guides::guide::{Guide, of_a_year};
+use crate::guides::guide::{Page, of_a_year};
 
 /// Requests of each customer: one needs more than the changed limit.
 const TRAFFIC: [(&str, u64); 2] = [("globex", 80), ("initech", 30)];
@@ -24,19 +24,19 @@ const REQUESTS: u64 = 110;
 /// Newly refused: 80 requests, and a limit of 60.
 const NEWLY_REFUSED: u64 = 20;
 
-/// The page, with its files in a folder.
-struct Page {
-    guide: Guide,
+/// A walk through the page, with its files in a folder.
+struct Walk {
+    guide: Page,
     folder: TempDir,
     is_of_a_year: bool,
 }
 
-// === impl Page ===
+// === impl Walk ===
 
-impl Page {
+impl Walk {
     fn new() -> Self {
         let page = Self {
-            guide: Guide::of("change-a-limit.md"),
+            guide: Page::guide("change-a-limit.md"),
             folder: tempfile::tempdir().unwrap(),
             is_of_a_year: false,
         };
@@ -126,7 +126,7 @@ fn started(mut command: Command) -> Child {
 
 #[test]
 fn the_test_of_the_changed_rule_passes_and_fails_for_the_rules_in_force() {
-    let page = Page::new();
+    let page = Walk::new();
     let [command] = &*page.commands("1. Test the rule") else {
         panic!("one command");
     };
@@ -143,7 +143,7 @@ fn the_test_of_the_changed_rule_passes_and_fails_for_the_rules_in_force() {
 
 #[test]
 fn the_replay_names_the_customer_that_the_changed_rule_refuses() {
-    let page = Page::of_a_year();
+    let page = Walk::of_a_year();
     let service = Tollgate::start_at(&page.rules(), &[]);
     let [record, text, html] = &*page.commands("2. Replay yesterday") else {
         panic!("three commands");
@@ -179,7 +179,7 @@ fn the_replay_names_the_customer_that_the_changed_rule_refuses() {
 
 #[test]
 fn the_candidate_refuses_nobody_and_is_shown() {
-    let page = Page::of_a_year();
+    let page = Walk::of_a_year();
     let [serve, tap] = &*page.commands("3. Try it beside the live rules") else {
         panic!("two commands");
     };
@@ -206,7 +206,7 @@ fn the_candidate_refuses_nobody_and_is_shown() {
 
 #[test]
 fn shadow_mode_counts_and_the_enforced_limit_refuses() {
-    let page = Page::of_a_year();
+    let page = Walk::of_a_year();
     let service = Tollgate::start_at(&page.rules(), &[]);
     let in_shadow = page.guide.only("4. Shadow mode", "yaml");
     let reloaded = |loads: u64| {
@@ -244,7 +244,7 @@ fn shadow_mode_counts_and_the_enforced_limit_refuses() {
 /// Every file that the page names has its text on the page.
 #[test]
 fn the_files_of_the_page_are_those_of_its_commands() {
-    let page = Page::new();
+    let page = Walk::new();
     for file in ["rules.yaml", "changed.yaml", "changed.test.yaml"] {
         assert!(page.guide.text().contains(&format!("`{file}`")), "{file}");
         assert!(Path::new(&page.folder.path().join(file)).is_file());

@@ -12,9 +12,9 @@ use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::guides::edge::{Parts, YEAR_S};
-use crate::guides::guide::{Guide, of_a_year, yaml};
+use crate::guides::guide::{Page, of_a_year, yaml};
 
-fn only(guide: &Guide, heading: &str) -> Value {
+fn only(guide: &Page, heading: &str) -> Value {
     yaml(&guide.only(heading, "yaml")).remove(0)
 }
 
@@ -57,7 +57,7 @@ fn limits(policy: &Value) -> Value {
 }
 
 /// The configuration that Contour generates.
-fn parts(guide: &Guide) -> Parts {
+fn parts(guide: &Page) -> Parts {
     let config = &only(guide, "Contour's configuration")["rateLimitService"];
     let service = only(guide, "ExtensionService");
     let proxy = only(guide, "Descriptors");
@@ -115,7 +115,7 @@ fn parts(guide: &Guide) -> Parts {
             },
         },
     });
-    let mut cluster = yaml(&Guide::of("envoy.md").only("The cluster", "yaml"))[0][0].clone();
+    let mut cluster = yaml(&Page::guide("envoy.md").only("The cluster", "yaml"))[0][0].clone();
     cluster["name"] = json!("extension/projectcontour/tollgate");
     cluster["load_assignment"]["cluster_name"] = cluster["name"].clone();
     Parts {
@@ -127,7 +127,7 @@ fn parts(guide: &Guide) -> Parts {
 
 #[test]
 fn requests_of_contours_proxy_are_limited_as_documented() {
-    let guide = Guide::of("contour.md");
+    let guide = Page::guide("contour.md");
     let parts = parts(&guide);
     parts.validate();
     let rules = of_a_year(&only(&guide, "tollgate")["rules"]["contour.yaml"].to_string());

@@ -7,9 +7,9 @@ use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::guides::edge::{Parts, YEAR_S};
-use crate::guides::guide::{Guide, of_a_year, yaml};
+use crate::guides::guide::{Page, of_a_year, yaml};
 
-fn parts(guide: &Guide) -> Parts {
+fn parts(guide: &Page) -> Parts {
     let list = |heading: &str| {
         let text = guide.only(heading, "yaml");
         yaml(&text)[0].as_array().expect("a list").clone()
@@ -22,19 +22,19 @@ fn parts(guide: &Guide) -> Parts {
 }
 
 /// The rules in the chart's values.
-fn rules(guide: &Guide) -> String {
+fn rules(guide: &Page) -> String {
     let values = &yaml(&guide.only("tollgate", "yaml"))[0];
     of_a_year(&values["rules"]["edge.yaml"].to_string())
 }
 
 #[test]
 fn envoy_accepts_the_pages_configuration() {
-    parts(&Guide::of("envoy.md")).validate();
+    parts(&Page::guide("envoy.md")).validate();
 }
 
 #[test]
 fn the_fourth_login_is_refused_with_the_documented_headers() {
-    let guide = Guide::of("envoy.md");
+    let guide = Page::guide("envoy.md");
     let tollgate = Tollgate::start(&rules(&guide), &[]);
     // One more without a server: the health check finds out before any request.
     let nobody = ([127, 0, 0, 1], reserved_port()).into();
@@ -88,7 +88,7 @@ fn the_fourth_login_is_refused_with_the_documented_headers() {
 
 #[test]
 fn without_tollgate_requests_pass_or_fail_as_documented() {
-    let guide = Guide::of("envoy.md");
+    let guide = Page::guide("envoy.md");
     let nobody = ([127, 0, 0, 1], reserved_port()).into();
     for (deny, status, counted) in [(false, 200, [1, 1]), (true, 500, [1, 0])] {
         let mut parts = parts(&guide).at(&[nobody]);

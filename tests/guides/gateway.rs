@@ -6,13 +6,13 @@ use std::process::Command;
 
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guides::guide::{Guide, yaml};
+use crate::guides::guide::{Page, yaml};
 
 const PAGE: &str = "envoy-gateway.md";
 
 #[test]
 fn the_documented_rules_apply_the_policys_limits() {
-    let guide = Guide::of(PAGE);
+    let guide = Page::guide(PAGE);
     let [policy, rules] = &guide.under("Limits", "yaml")[..] else {
         panic!("a policy and its rules")
     };
@@ -53,7 +53,7 @@ fn the_documented_rules_apply_the_policys_limits() {
 
 #[test]
 fn the_documented_overlay_makes_the_policy_a_token_bucket() {
-    let guide = Guide::of(PAGE);
+    let guide = Page::guide(PAGE);
     let heading = "A token bucket for a policy";
     let [policy, overlay, rules] = &guide.under(heading, "yaml")[..] else {
         panic!("a policy, an overlay and rules")

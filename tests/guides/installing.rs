@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tollgate_test_support::components::component;
 
-use crate::guides::guide::{Guide, names, root, yaml};
+use crate::guides::guide::{Page, names, root, yaml};
 
 /// Helm versions that the chart supports.
 const HELMS: [&str; 2] = ["3.19.0", "4.3.1"];
@@ -16,7 +16,7 @@ const HELMS: [&str; 2] = ["3.19.0", "4.3.1"];
 fn every_install_command_renders_with_the_values_above_it() {
     let mut commands = 0;
     for name in names() {
-        let guide = Guide::of(&name);
+        let guide = Page::guide(&name);
         let mut values = String::new();
         for block in guide.blocks() {
             if block.text.starts_with("# values.yaml\n") {

@@ -12,7 +12,7 @@ use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::guides::edge::Parts;
-use crate::guides::guide::{Guide, of_a_year, yaml};
+use crate::guides::guide::{Page, of_a_year, yaml};
 
 /// Merges like protobuf: lists are appended, messages merged, other values replaced.
 fn merge(into: &mut Value, from: &Value) {
@@ -66,14 +66,14 @@ fn unpatched() -> Parts {
     }
 }
 
-fn filter(guide: &Guide, heading: &str) -> Value {
+fn filter(guide: &Page, heading: &str) -> Value {
     let filter = yaml(&guide.only(heading, "yaml")).remove(0);
     assert_eq!(filter["kind"], "EnvoyFilter");
     assert!(filter["spec"]["workloadSelector"]["labels"].is_object());
     filter
 }
 
-fn rules(guide: &Guide) -> String {
+fn rules(guide: &Page) -> String {
     of_a_year(&yaml(&guide.only("tollgate", "yaml"))[0]["rules"]["mesh.yaml"].to_string())
 }
 
@@ -98,7 +98,7 @@ fn five_orders_pass(parts: Parts, rules: &str) {
 
 #[test]
 fn the_gateways_patches_limit_orders() {
-    let guide = Guide::of("istio.md");
+    let guide = Page::guide("istio.md");
     let mut parts = unpatched();
     apply(&filter(&guide, "At the ingress gateway"), &mut parts);
     five_orders_pass(parts, &rules(&guide));
@@ -106,7 +106,7 @@ fn the_gateways_patches_limit_orders() {
 
 #[test]
 fn the_sidecars_patch_limits_orders() {
-    let guide = Guide::of("istio.md");
+    let guide = Page::guide("istio.md");
     let mut parts = unpatched();
     apply(&filter(&guide, "At the ingress gateway"), &mut parts);
     parts.virtual_hosts = unpatched().virtual_hosts;
@@ -119,7 +119,7 @@ fn the_sidecars_patch_limits_orders() {
 
 #[test]
 fn istios_own_cluster_can_be_used() {
-    let guide = Guide::of("istio.md");
+    let guide = Page::guide("istio.md");
     let mut parts = unpatched();
     apply(&filter(&guide, "At the ingress gateway"), &mut parts);
     let snippet = yaml(&guide.only("tollgate in the mesh", "yaml")).remove(0);

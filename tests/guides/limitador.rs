@@ -14,13 +14,13 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::PATIENCE;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guides::guide::{Guide, of_a_year, yaml};
+use crate::guides::guide::{Page, of_a_year, yaml};
 
 const PAGE: &str = "from-limitador.md";
 
 #[test]
 fn the_commands_print_the_page_s_rules_and_actions() {
-    let guide = Guide::of(PAGE);
+    let guide = Page::guide(PAGE);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let limits = guide.only("Limits of limitador", "yaml");
     std::fs::write(directory.path().join("limits.yaml"), limits).expect("the limits");
@@ -65,7 +65,7 @@ fn counters_of_limitador(counters: &Value) -> String {
 
 #[test]
 fn the_script_carries_spent_hits_over() {
-    let guide = Guide::of(PAGE);
+    let guide = Page::guide(PAGE);
     let limits = yaml(&guide.only("Limits of limitador", "yaml")).remove(0);
     let counter = |limit: usize, user: &str, remaining: u64| {
         json!({
@@ -114,7 +114,7 @@ fn the_script_carries_spent_hits_over() {
 
 #[test]
 fn every_replacement_of_limitadors_metrics_exists() {
-    let guide = Guide::of(PAGE);
+    let guide = Page::guide(PAGE);
     let (_, table) = guide
         .text()
         .split_once("| metric | in tollgate |")

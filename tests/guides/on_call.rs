@@ -20,7 +20,7 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::terminal_picture::{self, PROMPT};
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
-use crate::guides::guide::{Guide, of_a_year, root};
+use crate::guides::guide::{Page, of_a_year, root};
 
 const PAGE: &str = "on-call.md";
 const PICTURES: &str = "docs/pictures";
@@ -241,7 +241,7 @@ fn shell(command: &str) -> Command {
 
 /// Runs the page; returns its pictures.
 fn pictures() -> Vec<Picture> {
-    let guide = Guide::of(PAGE);
+    let guide = Page::guide(PAGE);
     let replicas = Replicas::start(&guide.only("Before the night", "yaml"));
     replicas.traffic();
     let mut pictures = Vec::new();

@@ -16,7 +16,7 @@ use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::tollgate_binary;
 
 use crate::guides::exposed_metrics::SHOWN;
-use crate::guides::guide::{Guide, of_a_year};
+use crate::guides::guide::{Page, of_a_year};
 
 const PAGE: &str = "from-envoy-ratelimit.md";
 
@@ -24,7 +24,7 @@ const PAGE: &str = "from-envoy-ratelimit.md";
 const YEAR_S: u64 = 31_536_000;
 
 /// Environment on the page.
-fn environment(guide: &Guide) -> Vec<(String, String)> {
+fn environment(guide: &Page) -> Vec<(String, String)> {
     let text = &guide.under("2. Keep the environment, add one variable", "text")[0];
     let lines = text.lines().map(|line| line.split_once('=').unwrap());
     lines
@@ -33,7 +33,7 @@ fn environment(guide: &Guide) -> Vec<(String, String)> {
 }
 
 /// A folder with the layout of the page's environment and the page's rules.
-fn rules_folder(guide: &Guide) -> tempfile::TempDir {
+fn rules_folder(guide: &Page) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join("ratelimit/config");
     std::fs::create_dir_all(&folder).unwrap();
@@ -43,7 +43,7 @@ fn rules_folder(guide: &Guide) -> tempfile::TempDir {
 }
 
 fn start(
-    guide: &Guide,
+    guide: &Page,
     root: &std::path::Path,
     redis: &RedisServer,
     without: &str,
@@ -92,7 +92,7 @@ fn through_tollgate(replica: &RatelimitProcess, times: u64) -> u64 {
 
 #[test]
 fn counters_continue_through_every_migration_step() {
-    let guide = Guide::of(PAGE);
+    let guide = Page::guide(PAGE);
     let redis = RedisServer::start(&[]);
     let folder = rules_folder(&guide);
     let tollgate = start(&guide, folder.path(), &redis, "");
@@ -142,7 +142,7 @@ fn counters_continue_through_every_migration_step() {
 
 #[test]
 fn startup_warnings_and_commands_match_the_page() {
-    let guide = Guide::of(PAGE);
+    let guide = Page::guide(PAGE);
     let heading = "2. Keep the environment, add one variable";
     let texts = guide.under(heading, "text");
     let names: Vec<_> = environment(&guide)
@@ -173,7 +173,7 @@ fn startup_warnings_and_commands_match_the_page() {
 
 #[test]
 fn every_variable_of_the_reference_has_a_correct_row() {
-    let guide = Guide::of(PAGE);
+    let guide = Page::guide(PAGE);
     let (_, table) = guide.text().split_once("\n## Variables\n").unwrap();
     let table = table.split("\n## ").next().unwrap();
     let mut fates: BTreeMap<&str, &str> = BTreeMap::new();
@@ -214,7 +214,7 @@ fn every_variable_of_the_reference_has_a_correct_row() {
 
 #[test]
 fn every_metric_of_the_table_has_the_documented_labels() {
-    let guide = Guide::of(PAGE);
+    let guide = Page::guide(PAGE);
     let (_, table) = guide.text().split_once("| metric | labels |").unwrap();
     let rows = table
         .lines()

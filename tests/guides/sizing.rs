@@ -8,7 +8,7 @@ use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::guides::exposed_metrics::unknown;
-use crate::guides::guide::{Guide, read, yaml};
+use crate::guides::guide::{Page, read, yaml};
 
 /// Rows of the table whose head begins with these cells.
 fn rows<'t>(text: &'t str, head: &str) -> Vec<Vec<&'t str>> {
@@ -63,7 +63,7 @@ fn shared(what: &str, keys: &str) -> [String; 2] {
 
 #[test]
 fn the_figures_match_the_measured_ones() {
-    let guide = Guide::of("sizing.md");
+    let guide = Page::guide("sizing.md");
     let said: Vec<_> = rows(guide.text(), "| load |")
         .iter()
         .map(|row| row[1].to_owned())
@@ -110,7 +110,7 @@ fn the_figures_match_the_measured_ones() {
 
 #[test]
 fn the_sums_of_the_example_are_correct() {
-    let guide = Guide::of("sizing.md");
+    let guide = Page::guide("sizing.md");
     let rows = rows(guide.text(), "| what | arithmetic |");
     assert_eq!(rows.len(), 8);
     for row in rows {
@@ -152,7 +152,7 @@ fn the_sums_of_the_example_are_correct() {
 #[test]
 fn memory_of_a_redis_bucket_matches_the_page() {
     const KEYS: u64 = 20_000;
-    let guide = Guide::of("sizing.md");
+    let guide = Page::guide("sizing.md");
     let (_, said) = guide.text().split_once("**Memory**: some ").unwrap();
     let said = number(said);
     let redis = RedisServer::start(&[]);
@@ -195,7 +195,7 @@ fn memory_of_a_redis_bucket_matches_the_page() {
 
 #[test]
 fn the_scaler_uses_an_existing_metric() {
-    let guide = Guide::of("sizing.md");
+    let guide = Page::guide("sizing.md");
     let [adapter, scaler] = &guide.under("A scaler", "yaml")[..] else {
         panic!("two snippets")
     };

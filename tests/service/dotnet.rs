@@ -28,7 +28,7 @@ pub(crate) const WALKS: &str = include_str!("walks/dotnet.txt");
 
 /// The rules of that name.
 fn snippet(name: &str) -> String {
-    Page::read("docs/dotnet.md").snippet(name)
+    Page::read("docs/dotnet.md").only(name, "yaml")
 }
 
 /// A service with the rules of that name and the arguments in the snippet.

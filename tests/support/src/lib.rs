@@ -15,8 +15,9 @@
 //! | `http_connection` | an HTTP/1.1 connection that stays open |
 //! | `import_graph` | which file of a crate imports which, and cycles |
 //! | `in_process` | a tollgate in the test's own process, with a clock that the test sets |
+//! | `ingress_proxy` | a real proxy in front of a service |
 //! | `instruction_checks` | the number of checks in a scenario of `benches/instructions` |
-//! | `markdown` | the snippets and tables of a documentation page |
+//! | `markdown` | the blocks and tables of a documentation page |
 //! | `metrics_text` | values in the text of `/metrics` |
 //! | `namespaces` | a test that runs again in namespaces of its own |
 //! | `performance_chart` | the chart in docs/performance.md |
@@ -49,6 +50,7 @@ pub mod http_client;
 pub mod http_connection;
 pub mod import_graph;
 pub mod in_process;
+pub mod ingress_proxy;
 pub mod instruction_checks;
 pub mod markdown;
 pub mod metrics_text;

@@ -1,7 +1,9 @@
-//! A page of the documentation: its snippets by heading, and the rows of its tables.
+//! A page of the documentation: its headings, its blocks, and the rows of its tables.
 //!
-//! Why: a test takes a snippet from the page, because a copy of it could differ from the page. A
+//! Why: a test takes a block from the page, because a copy of it could differ from the page. A
 //! heading is a line that begins with `#`, a row one that begins with `|`.
+
+use std::path::Path;
 
 use crate::components::repository;
 
@@ -10,36 +12,95 @@ pub struct Page {
     text: String,
 }
 
+/// A fenced block.
+pub struct Block<'p> {
+    /// The heading above it.
+    pub heading: &'p str,
+    /// Its language.
+    pub language: &'p str,
+    /// Its lines.
+    pub text: String,
+}
+
+// === impl Page ===
+
 impl Page {
     /// The page at this path below the repository's root.
-    pub fn read(path: &str) -> Self {
-        let text = std::fs::read_to_string(repository().join(path)).expect("the page");
+    pub fn read(path: impl AsRef<Path>) -> Self {
+        let path = repository().join(path);
+        let text = std::fs::read_to_string(&path);
+        let text = text.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self { text }
     }
 
-    /// The first fenced block under the heading of that name.
-    pub fn snippet(&self, name: &str) -> String {
-        let heading = format!("\n### {name}\n");
-        let (_, section) = self
-            .text
-            .split_once(&heading)
-            .unwrap_or_else(|| panic!("no heading `{name}`"));
-        let section = section.split("\n### ").next().expect("a section");
-        let (_, block) = section
-            .split_once("```yaml\n")
-            .unwrap_or_else(|| panic!("no snippet under `{name}`"));
-        block.split("```").next().expect("a snippet").to_owned()
+    /// The guide of that name.
+    pub fn guide(name: &str) -> Self {
+        Self::read(Path::new("docs/guides").join(name))
+    }
+
+    /// Its text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Its headings of a level, such as `###`, without those in blocks.
+    pub fn headings(&self, level: &str) -> Vec<&str> {
+        let outside = self.text.split("\n```").step_by(2);
+        let prefix = format!("{level} ");
+        outside
+            .flat_map(str::lines)
+            .filter_map(|line| line.strip_prefix(&prefix))
+            .collect()
+    }
+
+    /// Its fenced blocks, in order.
+    pub fn blocks(&self) -> Vec<Block<'_>> {
+        let mut blocks: Vec<Block<'_>> = Vec::new();
+        let (mut heading, mut inside) = ("", false);
+        for line in self.text.lines() {
+            if let Some(language) = line.strip_prefix("```") {
+                inside = !inside;
+                if inside {
+                    blocks.push(Block {
+                        heading,
+                        language,
+                        text: String::new(),
+                    });
+                }
+            } else if inside {
+                let block = blocks.last_mut().expect("it has begun");
+                block.text.extend([line, "\n"]);
+            } else if line.starts_with('#') {
+                heading = line.trim_start_matches('#').trim();
+            }
+        }
+        assert!(!inside, "a block has no end");
+        blocks
+    }
+
+    /// The blocks of a language under a heading.
+    pub fn under(&self, heading: &str, language: &str) -> Vec<String> {
+        let blocks = self.blocks().into_iter();
+        let found: Vec<_> = blocks
+            .filter(|block| block.heading == heading && block.language == language)
+            .map(|block| block.text)
+            .collect();
+        assert!(!found.is_empty(), "no {language} under `{heading}`");
+        found
+    }
+
+    /// The only block of a language under a heading.
+    pub fn only(&self, heading: &str, language: &str) -> String {
+        let mut found = self.under(heading, language);
+        assert_eq!(found.len(), 1, "{language} under `{heading}`");
+        found.remove(0)
     }
 
     /// The headings that have a snippet.
     pub fn snippets(&self) -> Vec<&str> {
-        let headings = self
-            .text
-            .lines()
-            .filter_map(|line| line.strip_prefix("### "));
-        let snippets =
-            headings.filter(|name| name.chars().all(|c| c == '-' || c.is_ascii_lowercase()));
-        snippets.collect()
+        let mut headings = self.headings("###");
+        headings.retain(|name| name.chars().all(|c| c == '-' || c.is_ascii_lowercase()));
+        headings
     }
 
     /// The cells of each row of each table, without the tables' heads.

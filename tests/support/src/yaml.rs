@@ -25,3 +25,15 @@ pub fn yaml(text: &str) -> Vec<Value> {
     let documents: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
     documents.into_iter().filter(|it| !it.is_null()).collect()
 }
+
+/// Rules with a year as each unit, so that no window turns while the real clock runs. They may be
+/// JSON.
+pub fn of_a_year(rules: &str) -> String {
+    let units = ["second", "minute", "hour", "day"];
+    units.iter().fold(rules.to_owned(), |rules, unit| {
+        let in_json = format!("\"unit\":\"{unit}\"");
+        rules
+            .replace(&format!("unit: {unit}"), "unit: year")
+            .replace(&in_json, "\"unit\":\"year\"")
+    })
+}

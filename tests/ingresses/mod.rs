@@ -1,0 +1,81 @@
+//! `docs/ingresses.md` at length: a real Traefik, which `make deps-all` builds from its Go module,
+//! and ten thousand requests through each proxy.
+//!
+//! Why here: building Traefik takes minutes. The walks through the proxies of Debian's packages are
+//! in `tests/guides/ingresses.rs`.
+
+use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::ingress_proxy::{
+    IngressProxy, PATIENT, caddy, haproxy, limiting, nginx, service, traefik,
+};
+use tollgate_test_support::tollgate_process::Tollgate;
+
+#[test]
+fn traefik_lets_three_requests_pass_and_refuses_the_fourth() {
+    let tollgate = limiting(3, &["--auth-port", "0"]);
+    let proxy = traefik(tollgate.ingress("auth"), service());
+    for _ in 0..3 {
+        let answer = proxy.get("/");
+        assert_eq!((answer.status, &*answer.body), (200, &b"served"[..]));
+    }
+    let refused = proxy.get("/");
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert_eq!(refused.body, br#"{"error":"slow down"}"#);
+    assert_eq!(refused.header("content-type"), Some("application/json"));
+    assert_eq!(refused.header("ratelimit-limit"), Some("3"));
+    assert_eq!(refused.header("ratelimit-remaining"), Some("0"));
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    drop(tollgate);
+    assert_eq!(proxy.get("/").status, 500);
+}
+
+/// Exactly 9,000 of 10,000 requests pass, and the proxy keeps its connections to tollgate. nginx
+/// closes one after 1,000 requests, on either side.
+fn keeps_connections(tollgate: &Tollgate, port: &str, proxy: &IngressProxy) {
+    let passed = (0..10).map(|_| {
+        let mut connection = HttpConnection::open(proxy.at);
+        let statuses = (0..1_000).map(|_| connection.get_with("/", &[]).status);
+        statuses.filter(|status| *status == 200).count()
+    });
+    assert_eq!(passed.sum::<usize>(), 9_000);
+    let series = format!("tollgate_connections_accepted_total{{port=\"{port}\"}}");
+    let accepted = tollgate.metric(&series);
+    assert!(accepted <= 32, "{accepted} connections");
+}
+
+#[test]
+fn nginx_keeps_its_connections_under_ten_thousand_requests() {
+    let tollgate = limiting(9_000, &["--auth-port", "0"]);
+    keeps_connections(
+        &tollgate,
+        "auth",
+        &nginx(tollgate.ingress("auth"), service()),
+    );
+}
+
+#[test]
+fn caddy_keeps_its_connections_under_ten_thousand_requests() {
+    let tollgate = limiting(9_000, &["--auth-port", "0"]);
+    keeps_connections(
+        &tollgate,
+        "auth",
+        &caddy(tollgate.ingress("auth"), service()),
+    );
+}
+
+#[test]
+fn traefik_keeps_its_connections_under_ten_thousand_requests() {
+    let tollgate = limiting(9_000, &["--auth-port", "0"]);
+    keeps_connections(
+        &tollgate,
+        "auth",
+        &traefik(tollgate.ingress("auth"), service()),
+    );
+}
+
+#[test]
+fn haproxy_keeps_its_connections_under_ten_thousand_requests() {
+    let tollgate = limiting(9_000, &["--spoe-port", "0"]);
+    let proxy = haproxy(tollgate.ingress("spoe"), service(), PATIENT, "client");
+    keeps_connections(&tollgate, "spoe", &proxy);
+}
