@@ -56,6 +56,8 @@ struct Template {
     method: HeaderName,
     target: HeaderName,
     host: HeaderName,
+    /// Whether the proxy reads the body of a refusal. One that does not closes the connection.
+    reads_body: bool,
 }
 
 /// The templates; the first is the default.
@@ -65,18 +67,21 @@ static TEMPLATES: [Template; 3] = [
         method: HeaderName::from_static("x-forwarded-method"),
         target: HeaderName::from_static("x-forwarded-uri"),
         host: HeaderName::from_static("x-forwarded-host"),
+        reads_body: true,
     },
     Template {
         name: "nginx",
         method: HeaderName::from_static("x-original-method"),
         target: HeaderName::from_static("x-original-uri"),
         host: HeaderName::from_static("x-original-host"),
+        reads_body: false,
     },
     Template {
         name: "ingress-nginx",
         method: HeaderName::from_static("x-original-method"),
         target: HeaderName::from_static("x-original-url"),
         host: HeaderName::from_static("x-forwarded-host"),
+        reads_body: false,
     },
 ];
 
@@ -201,7 +206,7 @@ async fn check(
         let why = format!("the response cannot be decoded: {error}");
         Failure(StatusCode::INTERNAL_SERVER_ERROR, why)
     })?;
-    Ok(of_decision(decided.code, decision, options.refuse))
+    Ok(of_decision(decided.code, decision, &options))
 }
 
 /// The request of these descriptors, encoded.
@@ -274,15 +279,19 @@ fn forwarded<'r>(
 fn of_decision(
     code: Code,
     decision: RateLimitResponse,
-    refuse: StatusCode,
+    options: &Options,
 ) -> Response<Full<Bytes>> {
     let refused = code == Code::OverLimit;
     let body = match decision.raw_body {
-        _ if !refused => Bytes::new(),
+        _ if !refused || !options.template.reads_body => Bytes::new(),
         body if body.is_empty() => Bytes::from_static(b"Too Many Requests"),
         body => body,
     };
-    let status = if refused { refuse } else { StatusCode::OK };
+    let status = if refused {
+        options.refuse
+    } else {
+        StatusCode::OK
+    };
     let mut response = response(status, body);
     let headers = response.headers_mut();
     let reset = |status: &DescriptorStatus| {
