@@ -163,7 +163,10 @@ impl Checks {
         for (key, value) in entries {
             request.push_entry(Entry { key, value });
         }
-        request.finish_descriptor(Hits::Take(hits), limit.map(Override::Bucket));
+        request.finish_descriptor(Hits::Take(hits));
+        if let Some(limit) = limit {
+            request.set_limit(Override::Bucket(limit));
+        }
         let call = ApiRequest {
             request,
             step: ApiStep::Check,

@@ -324,7 +324,7 @@ where
         for (key, value) in entries {
             request.push_entry(Entry { key, value });
         }
-        request.finish_descriptor(Hits::Take(hits), None);
+        request.finish_descriptor(Hits::Take(hits));
     }
     request
 }

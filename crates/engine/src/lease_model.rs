@@ -152,7 +152,7 @@ impl World {
             key: b"k",
             value: self.value.as_bytes(),
         });
-        request.finish_descriptor(Hits::Take(hits), None);
+        request.finish_descriptor(Hits::Take(hits));
         let call = AskedCall {
             request,
             operation,

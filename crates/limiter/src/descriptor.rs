@@ -79,8 +79,9 @@ pub struct Descriptor<'r, 'a> {
     pub hits: Hits,
     /// Whether the request said how many hits to take.
     pub has_explicit_hits: bool,
-    /// The limit that it carries, if any.
-    pub limit: Option<Override>,
+    /// The limit that it carries, if any. By reference, because a descriptor is copied several
+    /// times on its way, and few carry one.
+    pub limit: Option<&'r Override>,
 }
 
 /// A whole request. Build it with [`Request::new`] and [`Request::push_descriptor`].
@@ -92,6 +93,8 @@ pub struct Request<'a> {
     entries: Vec<Entry<'a>>,
     /// The parts of each descriptor besides its entries, and the range of those in `entries`.
     descriptors: Vec<DescriptorParts>,
+    /// The limits that descriptors carry.
+    limits: Vec<Override>,
 }
 
 #[derive(Clone, Debug)]
@@ -99,7 +102,8 @@ struct DescriptorParts {
     entries: Range<usize>,
     hits: Hits,
     has_explicit_hits: bool,
-    limit: Option<Override>,
+    /// The index of its limit.
+    limit: Option<usize>,
 }
 
 /// Stands for a missing entry.
@@ -224,8 +228,7 @@ impl<'a> Request<'a> {
     pub fn new(domain: &'a [u8]) -> Self {
         Self {
             domain,
-            entries: Vec::new(),
-            descriptors: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -235,6 +238,7 @@ impl<'a> Request<'a> {
         self.domain = domain;
         self.entries.clear();
         self.descriptors.clear();
+        self.limits.clear();
     }
 
     /// Appends a descriptor.
@@ -246,7 +250,10 @@ impl<'a> Request<'a> {
         limit: Option<Override>,
     ) {
         self.entries.extend(entries);
-        self.finish_descriptor(hits, limit);
+        self.finish_descriptor(hits);
+        if let Some(limit) = limit {
+            self.set_limit(limit);
+        }
     }
 
     /// Appends an entry to the descriptor that [`Request::finish_descriptor`] will finish.
@@ -255,16 +262,26 @@ impl<'a> Request<'a> {
         self.entries.push(entry);
     }
 
-    /// Makes a descriptor of the entries since the last one. Its hits are not explicit.
+    /// Makes a descriptor of the entries since the last one. Its hits are not explicit, and it
+    /// carries no limit.
     #[inline]
-    pub fn finish_descriptor(&mut self, hits: Hits, limit: Option<Override>) {
+    pub fn finish_descriptor(&mut self, hits: Hits) {
         let start = self.descriptors.last().map_or(0, |parts| parts.entries.end);
         self.descriptors.push(DescriptorParts {
             entries: start..self.entries.len(),
             hits,
             has_explicit_hits: false,
-            limit,
+            limit: None,
         });
+    }
+
+    /// Sets the limit that the last descriptor carries.
+    #[cold]
+    pub fn set_limit(&mut self, limit: Override) {
+        if let Some(parts) = self.descriptors.last_mut() {
+            parts.limit = Some(self.limits.len());
+            self.limits.push(limit);
+        }
     }
 
     /// Notes that the request said how many hits the last descriptor takes: with the id of a
@@ -287,6 +304,7 @@ impl<'a> Request<'a> {
             // it).
             entries: self.entries.into_iter().map(|_| NO_ENTRY).collect(),
             descriptors: self.descriptors,
+            limits: self.limits,
         }
     }
 
@@ -309,7 +327,7 @@ impl<'a> Request<'a> {
             entries: self.entries.get(parts.entries.clone()).unwrap_or_default(),
             hits: parts.hits,
             has_explicit_hits: parts.has_explicit_hits,
-            limit: parts.limit,
+            limit: parts.limit.and_then(|limit| self.limits.get(limit)),
         })
     }
 }

@@ -426,25 +426,19 @@ impl<'r> Plan<'r> {
         let steps = StepBudget::new(MATCHING_STEPS_MAX);
         let mut replaced = Replacements::default();
         for descriptor in request.descriptors() {
-            let matched = match descriptor.limit {
-                Some(Override::Bucket(_)) => MatchedRules::default(),
-                limit => {
-                    let invalid = u64::from(limit == Some(Override::Invalid));
-                    buffer.invalid_overrides = buffer.invalid_overrides.saturating_add(invalid);
-                    let found = domain.find(descriptor.entries, &steps);
-                    if steps.is_exhausted() {
-                        buffer.matching_budget_exceeded = true;
-                        return;
-                    }
-                    let found = found.unwrap_or_default();
-                    match limit {
-                        Some(Override::Limit(_)) if !found.rules.iter().all(Rule::is_adjusted) => {
-                            MatchedRules::default()
-                        }
-                        _ => found,
-                    }
-                }
+            let found = match descriptor.limit {
+                Some(Override::Bucket(_)) => None,
+                _ => domain.find(descriptor.entries, &steps),
             };
+            if steps.is_exhausted() {
+                buffer.matching_budget_exceeded = true;
+                return;
+            }
+            let matched = match descriptor.limit {
+                None => found,
+                Some(limit) => buffer.beside_limit(limit, found),
+            };
+            let matched = matched.unwrap_or_default();
             for rule in matched.rules {
                 replaced.add(rule);
             }
@@ -476,26 +470,22 @@ impl<'r> Plan<'r> {
     ) -> DescriptorPlan {
         let buffer = &mut self.buffer;
         let start = buffer.checks.len();
-        let algorithm: &'static dyn Algorithm = match descriptor.limit {
-            Some(Override::Bucket(_)) => &TokenBucket,
-            _ => &FixedWindow,
-        };
         let matched = buffer.matched.get(position).cloned().unwrap_or_default();
-        if let Some(Override::Limit(limit) | Override::Bucket(limit)) = descriptor.limit
-            && matched.rules.is_empty()
-        {
+        if matched.rules.is_empty() {
+            let (limit, algorithm): (_, &'static dyn Algorithm) = match descriptor.limit {
+                Some(Override::Limit(limit)) => (limit, &FixedWindow),
+                Some(Override::Bucket(limit)) => (limit, &TokenBucket),
+                Some(Override::Invalid) | None => return DescriptorPlan::NoLimit,
+            };
             let identity = BucketIdentity {
                 domain,
                 entries: descriptor.entries,
                 algorithm,
-                limit: &limit,
+                limit,
                 rule: None,
             };
             buffer.push_check(&identity, descriptor.hits.into(), hasher);
             return DescriptorPlan::Checks(start..buffer.checks.len());
-        }
-        if matched.rules.is_empty() {
-            return DescriptorPlan::NoLimit;
         }
         // The holder of a slot is not part of the bucket's identity.
         let (entries, held) = descriptor
@@ -504,7 +494,7 @@ impl<'r> Plan<'r> {
             .unwrap_or((descriptor.entries, &[]));
         let rules = self.rules.all_rules().get(matched.rules.clone());
         let rules = rules.unwrap_or_default();
-        let adjusted = match &descriptor.limit {
+        let adjusted = match descriptor.limit {
             // What an operator has set goes first.
             Some(Override::Limit(limit)) if rules.iter().all(|rule| rule.overriding.is_none()) => {
                 buffer.adjusted(rules, limit)
@@ -520,9 +510,15 @@ impl<'r> Plan<'r> {
             }
             buffer.has_quota |= rule.rlqs;
             buffer.has_blocked |= rule.blocked_until().is_some();
-            let of_line = match adjusted {
-                Some((index, adjusted)) if index == rule.index => Some(adjusted),
-                _ => matched.line.map(|line| rule.limit_of(line, limit)),
+            let adjusted = adjusted.as_ref().filter(|(index, _)| *index == rule.index);
+            let of_line;
+            let applied = match (adjusted, matched.line) {
+                (None, None) => limit,
+                (Some((_, adjusted)), _) => adjusted,
+                (None, Some(line)) => {
+                    of_line = rule.limit_of(line, limit);
+                    &of_line
+                }
             };
             // A descriptor can have several limits, of which some have no slots.
             let held_by = held.first().filter(|entry| rule.is_holder_entry(entry));
@@ -536,13 +532,13 @@ impl<'r> Plan<'r> {
                 domain,
                 entries,
                 algorithm: *algorithm,
-                limit: of_line.as_ref().unwrap_or(limit),
+                limit: applied,
                 rule: Some(rule),
             };
             buffer.push_check(&identity, operation, hasher);
             // Buckets that differ in their window must not become one for want of memory.
-            if adjusted
-                .is_some_and(|(index, one)| index == rule.index && one.window() != limit.window())
+            if adjusted.is_some()
+                && applied.window() != limit.window()
                 && let Some(check) = buffer.checks.last_mut()
             {
                 check.fingerprint ^= override_fingerprint(&check.limit);
@@ -583,6 +579,23 @@ impl PlanBuffer {
                 cost => descriptor.hits.priced(cost),
             },
             holder: held_by.map(|entry| hash_holder(entry.value, hasher)),
+        }
+    }
+
+    /// The rules of a descriptor that carries a limit: none where that limit replaces them.
+    #[cold]
+    fn beside_limit<'r>(
+        &mut self,
+        limit: &Override,
+        found: Option<MatchedRules<'r>>,
+    ) -> Option<MatchedRules<'r>> {
+        match limit {
+            Override::Limit(_) => found.filter(|found| found.rules.iter().all(Rule::is_adjusted)),
+            Override::Bucket(_) => None,
+            Override::Invalid => {
+                self.invalid_overrides = self.invalid_overrides.saturating_add(1);
+                found
+            }
         }
     }
 

@@ -713,6 +713,7 @@ impl<'r> DomainRules<'r> {
     }
 
     /// The rules as written for a descriptor.
+    #[inline]
     fn find_written(&self, entries: &[Entry<'_>], steps: &StepBudget) -> Option<MatchedRules<'r>> {
         let mut matcher = &self.domain.matcher;
         let mut reached: &[Rule] = &[];

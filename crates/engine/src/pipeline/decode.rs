@@ -128,8 +128,11 @@ fn read_descriptor<'b>(
         }
     }
     let hits = message::hits(request_hits, own_hits, negative, policy);
-    let limit = limit.map(|limit: OverrideFields| limit.under(policy));
-    request.finish_descriptor(hits, limit);
+    request.finish_descriptor(hits);
+    if let Some(limit) = limit {
+        let limit: OverrideFields = limit;
+        request.set_limit(limit.under(policy));
+    }
     if message::has_explicit_hits(request_hits, own_hits, negative) {
         request.set_explicit_hits();
     }

@@ -97,7 +97,7 @@ pub(crate) fn encode_request(
     let mut buckets = Vec::new();
     let descriptors = request.descriptors().map(|descriptor| {
         buckets.push(match descriptor.limit {
-            Some(Override::Bucket(limit)) => Some(limit),
+            Some(Override::Bucket(limit)) => Some(*limit),
             _ => None,
         });
         let entries = descriptor.entries.iter();

@@ -59,7 +59,7 @@ pub fn find_quota(
     for entry in entries {
         request.push_entry(entry?);
     }
-    request.finish_descriptor(Hits::Take(1), None);
+    request.finish_descriptor(Hits::Take(1));
     let plan = Plan::new(&generation.rules, &request, hasher);
     let rule = plan.quota_rule()?;
     let planned = plan.planned_checks().find(|planned| {

@@ -85,8 +85,16 @@ impl<C, const N: usize> Sums<C, N> {
         }
     }
 
-    /// Adds all sums to the counters.
+    /// Adds all sums to the counters. Most turns have none of one kind or another.
+    #[inline]
     pub(super) fn flush(&mut self, of: fn(&C) -> &Counts<N>) {
+        if !self.0.is_empty() {
+            self.add_to_counters(of);
+        }
+    }
+
+    #[inline(never)]
+    fn add_to_counters(&mut self, of: fn(&C) -> &Counts<N>) {
         for (counters, sum) in self.0.drain(..) {
             of(&counters).add(sum);
         }

@@ -502,7 +502,7 @@ impl<'a> Parts<'a> {
             for entry in descriptor.entries {
                 request.push_entry(*entry);
             }
-            request.finish_descriptor(Hits::Take(hits), None);
+            request.finish_descriptor(Hits::Take(hits));
         }
         ApiRequest {
             request,

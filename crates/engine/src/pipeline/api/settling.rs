@@ -360,7 +360,7 @@ descriptors:
         for key in KEYS {
             let (key, value) = (key.as_bytes(), value.as_bytes());
             request.push_entry(Entry { key, value });
-            request.finish_descriptor(Hits::Take(hits), None);
+            request.finish_descriptor(Hits::Take(hits));
         }
         let call = ApiRequest {
             request,
