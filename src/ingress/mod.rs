@@ -169,7 +169,8 @@ impl Checks {
         }
         let call = ApiRequest {
             request,
-            step: ApiStep::Check,
+            operation: ApiStep::Check,
+            id: "",
             deadline: self.pipeline.deadline_after(Some(CHECK_WAIT_MAX_US)),
             parent: None,
         };

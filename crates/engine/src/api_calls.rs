@@ -164,10 +164,9 @@ pub fn descriptors_of(call: &Call) -> &[proto::Descriptor] {
 }
 
 /// The request of a call, and what it asks of its limits.
-pub fn read(call: &Call) -> Result<(Request<'_>, ApiOperation<'_>), InvalidField> {
-    let id = id_of(call).as_bytes();
-    let has_id = || match id {
-        [] => Err(Fault::NoReservation.at("reservation")),
+pub fn read(call: &Call) -> Result<(Request<'_>, ApiOperation), InvalidField> {
+    let has_id = |fault: Fault, field| match id_of(call) {
+        "" => Err(fault.at(field)),
         _ => Ok(()),
     };
     match call {
@@ -182,9 +181,8 @@ pub fn read(call: &Call) -> Result<(Request<'_>, ApiOperation<'_>), InvalidField
             if !has_hits && call.descriptors.iter().any(|one| one.hits.is_some()) {
                 return Err(Fault::HitsOfSome.at("hits"));
             }
-            has_id()?;
+            has_id(Fault::NoReservation, "reservation")?;
             let step = ApiStep::Reserve {
-                id,
                 expires_ms: call.expires.as_ref().map(expires).transpose()?,
                 on_expiry,
                 uses_rule_amount: !has_hits,
@@ -193,11 +191,11 @@ pub fn read(call: &Call) -> Result<(Request<'_>, ApiOperation<'_>), InvalidField
         }
         Call::Extend(call) => {
             let request = request(&call.domain, &call.descriptors, |_| 0)?;
-            has_id()?;
+            has_id(Fault::NoReservation, "reservation")?;
             let until = call.expires.as_ref();
             let until = until.ok_or_else(|| Fault::NoExpiry.at("expires"))?;
             let expires_ms = expires(until)?;
-            let step = ApiStep::Extend { id, expires_ms };
+            let step = ApiStep::Extend { expires_ms };
             Ok((request, ApiOperation::Step(step)))
         }
         Call::Commit(call) => {
@@ -207,15 +205,15 @@ pub fn read(call: &Call) -> Result<(Request<'_>, ApiOperation<'_>), InvalidField
             if !has_hits(call.hits, &call.descriptors) {
                 return Err(Fault::NoHits.at("hits"));
             }
-            has_id()?;
+            has_id(Fault::NoReservation, "reservation")?;
             let otherwise = Otherwise::Unknown;
-            let step = ApiStep::Commit { id, otherwise };
+            let step = ApiStep::Commit { otherwise };
             Ok((request, ApiOperation::Step(step)))
         }
         Call::Release(call) => {
             let request = request(&call.domain, &call.descriptors, |_| 0)?;
-            has_id()?;
-            Ok((request, ApiOperation::Step(ApiStep::Release { id })))
+            has_id(Fault::NoReservation, "reservation")?;
+            Ok((request, ApiOperation::Step(ApiStep::Release)))
         }
         Call::Lease(call) => {
             let request = leased(&call.domain, &call.descriptors)?;
@@ -225,18 +223,14 @@ pub fn read(call: &Call) -> Result<(Request<'_>, ApiOperation<'_>), InvalidField
             }
             let lease = LeaseCall {
                 hits: at_most_max("hits", hits)?,
-                last: &call.lease,
                 decided: decided(call.admitted, call.refused)?,
             };
             Ok((request, ApiOperation::Lease(lease)))
         }
         Call::GiveBack(call) => {
             let request = leased(&call.domain, &call.descriptors)?;
-            if id.is_empty() {
-                return Err(Fault::NoLease.at("lease"));
-            }
+            has_id(Fault::NoLease, "lease")?;
             let lease = ReturnCall {
-                lease: &call.lease,
                 unused: at_most_max("unused", call.unused)?,
                 decided: decided(call.admitted, call.refused)?,
             };

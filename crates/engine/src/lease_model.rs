@@ -14,7 +14,7 @@ use tollgate_limiter::{Code, Entry, Hits, Request, Timestamp};
 
 use crate::decisions::Decisions;
 use crate::pipeline::{
-    ApiAnswer, ApiError, ApiOperation, ApiStep, AskedCall, CallerDecisions, Config, Generations,
+    ApiAnswer, ApiError, ApiOperation, ApiRequest, ApiStep, CallerDecisions, Config, Generations,
     LeaseAnswer, LeaseCall, Parts, Pipeline, ReturnCall, local_thread,
 };
 use crate::top_keys::TopKeys;
@@ -146,16 +146,17 @@ impl World {
         self.clock.now().as_us()
     }
 
-    fn call(&self, operation: ApiOperation<'_>, hits: u64) -> Result<ApiAnswer, ApiError> {
+    fn call(&self, operation: ApiOperation, id: &str, hits: u64) -> Result<ApiAnswer, ApiError> {
         let mut request = Request::new(b"d");
         request.push_entry(Entry {
             key: b"k",
             value: self.value.as_bytes(),
         });
         request.finish_descriptor(Hits::Take(hits));
-        let call = AskedCall {
+        let call = ApiRequest {
             request,
             operation,
+            id,
             deadline: Deadline::NEVER,
             parent: None,
         };
@@ -172,7 +173,7 @@ impl World {
     }
 
     fn left(&self) -> u64 {
-        let answer = self.call(ApiOperation::Step(ApiStep::Peek), 0).unwrap();
+        let answer = self.call(ApiOperation::Step(ApiStep::Peek), "", 0).unwrap();
         answer.remaining.unwrap()
     }
 
@@ -235,13 +236,12 @@ impl World {
         let (left, now_us) = (self.left(), self.now_us());
         let lease = LeaseCall {
             hits: wanted,
-            last: &last,
             decided: CallerDecisions {
                 admitted,
                 refused: None,
             },
         };
-        let answer = self.call(ApiOperation::Lease(lease), 0).unwrap();
+        let answer = self.call(ApiOperation::Lease(lease), &last, 0).unwrap();
         match answer.lease.unwrap() {
             LeaseAnswer::Granted {
                 lease,
@@ -308,11 +308,10 @@ impl World {
         held.returned.get_or_insert(expected);
         let id = held.id.clone();
         let lease = ReturnCall {
-            lease: &id,
             unused,
             decided: CallerDecisions::default(),
         };
-        let answer = self.call(ApiOperation::Return(lease), 0).unwrap();
+        let answer = self.call(ApiOperation::Return(lease), &id, 0).unwrap();
         assert_eq!(answer.lease, Some(LeaseAnswer::Returned(expected)));
         if gives_back && self.kind == Kind::Window {
             self.taken -= expected;
@@ -328,7 +327,9 @@ impl World {
     }
 
     fn check(&mut self) {
-        let answer = self.call(ApiOperation::Step(ApiStep::Check), 1).unwrap();
+        let answer = self
+            .call(ApiOperation::Step(ApiStep::Check), "", 1)
+            .unwrap();
         if answer.verdict == Code::Ok {
             self.taken += 1;
             self.admitted.push(self.now_us());
@@ -343,11 +344,10 @@ impl World {
         };
         let expires_ms: u64 = id.split('.').nth(1).unwrap().parse().unwrap();
         let lease = ReturnCall {
-            lease: &id,
             unused: 1,
             decided: CallerDecisions::default(),
         };
-        match self.call(ApiOperation::Return(lease), 0) {
+        match self.call(ApiOperation::Return(lease), &id, 0) {
             Ok(answer) => {
                 assert!(now_ms >= expires_ms);
                 assert_eq!(answer.lease, Some(LeaseAnswer::Returned(0)));

@@ -35,7 +35,7 @@ use super::query::{JSON_HEADERS, json_response};
 use crate::answer_memory::{AnswerMemory, AnswerPermit, ConnectionAnswers};
 use crate::api_calls;
 use crate::metrics::Counter;
-use crate::pipeline::{API_CALLS_MAX, ApiError, AskedCall, LeaseAnswer, Pipeline};
+use crate::pipeline::{API_CALLS_MAX, ApiError, ApiRequest, LeaseAnswer, Pipeline};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::call::Call;
 use crate::protobuf_json::{FieldDescriptor, MessageDescriptor};
@@ -338,9 +338,10 @@ impl Endpoints {
             let at = body::field_path(path, &invalid.path);
             CallFailure::invalid(format!("{at} {}", invalid.fault.json_text()))
         })?;
-        let sent = AskedCall {
+        let sent = ApiRequest {
             request,
             operation,
+            id: api_calls::id_of(&call),
             deadline: Deadline::NEVER,
             parent,
         };

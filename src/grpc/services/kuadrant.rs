@@ -78,12 +78,14 @@ impl KuadrantCalls {
     async fn call(
         &self,
         request: LimiterRequest<'_>,
-        step: ApiStep<'_>,
+        step: ApiStep,
+        id: &str,
         caller: Caller,
     ) -> Result<ApiAnswer, Status> {
         let call = ApiRequest {
             request,
-            step,
+            operation: step,
+            id,
             deadline: caller.deadline,
             parent: caller.parent,
         };
@@ -98,7 +100,7 @@ impl KuadrantCalls {
     async fn envoy_call(
         &self,
         request: Request<RateLimitRequest>,
-        step: ApiStep<'_>,
+        step: ApiStep,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let caller = Caller::of(request.metadata(), &self.0);
         let call = request.get_ref();
@@ -107,7 +109,7 @@ impl KuadrantCalls {
             ApiStep::Report => own.unwrap_or(of_request).max(1),
             _ => own.unwrap_or(of_request),
         });
-        envoy_response(self.call(request, step, caller).await?)
+        envoy_response(self.call(request, step, "", caller).await?)
     }
 }
 
@@ -140,13 +142,12 @@ impl RateLimitService for KuadrantCalls {
         let expires_ms = expires_ms.map_err(|fault| field_status(fault.at("ttl")))?;
         let id = new_reservation_id().map_err(internal)?;
         let step = ApiStep::Reserve {
-            id: id.as_bytes(),
             expires_ms,
             on_expiry: None,
             uses_rule_amount: false,
         };
         let limits = envoy_request(&call.domain, &call.descriptors, |_| call.amount);
-        let answer = self.call(limits, step, caller).await?;
+        let answer = self.call(limits, step, &id, caller).await?;
         let (code, reservation_id) = match answer.verdict {
             Code::Ok => (EnvoyCode::Ok, id),
             Code::OverLimit => (EnvoyCode::OverLimit, String::new()),
@@ -170,12 +171,11 @@ impl RateLimitService for KuadrantCalls {
             );
             return Err(invalid_field("reservation_id", &why));
         }
-        let step = ApiStep::Commit {
-            id: call.reservation_id.as_bytes(),
-            otherwise: Otherwise::ChargeOnce,
-        };
+        let otherwise = Otherwise::ChargeOnce;
+        let step = ApiStep::Commit { otherwise };
         let limits = envoy_request(&call.domain, &call.descriptors, |_| call.actual_amount);
-        self.call(limits, step, caller).await?;
+        self.call(limits, step, &call.reservation_id, caller)
+            .await?;
         Ok(Response::new(proto::CommitResponse {}))
     }
 }

@@ -68,7 +68,7 @@ use tollgate_telemetry::tracing::Traces;
 
 pub use self::api::{
     API_CALLS_MAX, API_HITS_MAX, ApiAnswer, ApiError, ApiLimit, ApiOperation, ApiRequest,
-    AskedCall, BatchProgress, CallerDecisions, LeaseAnswer, LeaseCall, NoLimit, NotLeased,
+    BatchProgress, CallerDecisions, LeaseAnswer, LeaseCall, NoLimit, NotLeased,
     RESERVATION_ID_BYTES_MAX, ReturnCall, give_way, new_reservation_id,
 };
 pub use self::api_call::{ApiCall, ApiStep, decode_recorded};

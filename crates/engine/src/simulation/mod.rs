@@ -12,7 +12,6 @@
 //! What it deliberately does not do: read the system's clock, wait, share a store.
 
 mod answer;
-mod reservation_step;
 
 use std::future::Future;
 use std::pin::pin;
@@ -24,12 +23,11 @@ use tollgate_limiter::{Algorithm, Check, Hits, Timestamp};
 
 use self::answer::rule_index;
 pub use self::answer::{Answer, CheckAnswer, DescriptorAnswer};
-pub use self::reservation_step::ReservationStep;
 use crate::decisions::Decisions;
 pub use crate::pipeline::Config;
 use crate::pipeline::{
-    ApiCall, BucketReset, Generation, Generations, Parts, PendingRequest, Pipeline, QuotaRule,
-    RequestError, ResetError, Scratch, decode_recorded, find_quota,
+    ApiCall, ApiStep, BucketReset, Generation, Generations, Parts, PendingRequest, Pipeline,
+    QuotaRule, RequestError, ResetError, Scratch, decode_recorded, find_quota,
 };
 use crate::top_keys::TopKeys;
 use tollgate_rules::reload::Rules;
@@ -194,9 +192,9 @@ impl Simulation {
         &mut self,
         message: &[u8],
         id: &str,
-        step: ReservationStep,
+        step: ApiStep,
     ) -> Result<Answer, RequestError> {
-        let call = ApiCall::new(step.of(id.as_bytes()), Vec::new());
+        let call = ApiCall::new(step, id, Vec::new());
         let request = self.begin_call(message, Some(call))?;
         Ok(self.decide_begun(request))
     }
@@ -234,11 +232,8 @@ impl Simulation {
         message: &[u8],
         call: Option<&RecordedCall>,
     ) -> Result<PlannedRequest, RequestError> {
-        let call = call.map(|call| {
-            let call = decode_recorded(call).map_err(RequestError::Invalid)?;
-            Ok::<_, RequestError>(ApiCall::new(call.step, call.peeked))
-        });
-        self.begin_call(message, call.transpose()?)
+        let call = call.map(decode_recorded).transpose();
+        self.begin_call(message, call.map_err(RequestError::Invalid)?)
     }
 
     /// Applies the check at `position` of a request, at this time. A position that does not exist

@@ -7,7 +7,7 @@ use prost::Message as _;
 
 use crate::rule_tests::load::Loader;
 use crate::rule_tests::test_file::{Descriptor, RequestStep};
-use tollgate_engine::simulation::ReservationStep;
+use tollgate_engine::pipeline::ApiStep;
 use tollgate_rules::excerpt::excerpt;
 use tollgate_rules::file::{Code, FieldPath, Fields, Span};
 use tollgate_rules::yaml::{Content, Node};
@@ -114,7 +114,7 @@ impl RequestStep {
     }
 
     /// What the request of this number does with which reservation; none for a request of Envoy.
-    pub(super) fn call_of(&self, number: u32) -> Option<(ReservationStep, String)> {
+    pub(super) fn call_of(&self, number: u32) -> Option<(ApiStep, String)> {
         let (id, step) = self.call.as_ref()?;
         Some((*step, id.replace(NUMBER, &number.to_string())))
     }

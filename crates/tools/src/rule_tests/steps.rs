@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
-use tollgate_limiter::{EXPIRY_MS_MAX, OnExpiry, Unit};
+use tollgate_limiter::{EXPIRY_MS_MAX, OnExpiry, Otherwise, Unit};
 
 use crate::rule_tests::grammar::{
     ACTIONS, ASK, DESCRIPTOR, ENTRY, OF_REQUESTS, OF_SOME, OVERRIDE, REQUESTS, STEP, TIMES_MAX,
@@ -12,7 +12,7 @@ use crate::rule_tests::load::Loader;
 use crate::rule_tests::requests::{descriptors, is_numbered, short_form};
 use crate::rule_tests::test_file::{Action, Descriptor, RequestStep, Step};
 use crate::rule_tests::values::{duration, moment};
-use tollgate_engine::simulation::ReservationStep;
+use tollgate_engine::pipeline::ApiStep;
 use tollgate_rules::file::{Code, Diagnostic, FieldPath, Fields, Item};
 use tollgate_rules::yaml::{Content, Node};
 use tollgate_wire::proto::envoy::extensions::common::ratelimit::v3::{
@@ -134,7 +134,7 @@ impl Loader<'_> {
     }
 
     /// Reads what a step does with which reservation; none where it sends a request of Envoy.
-    fn call(&mut self, at: &Fields<'_>, name: &str) -> Option<(String, ReservationStep)> {
+    fn call(&mut self, at: &Fields<'_>, name: &str) -> Option<(String, ApiStep)> {
         if !matches!(name, "reserve" | "extend" | "commit" | "release") {
             return None;
         }
@@ -152,17 +152,20 @@ impl Loader<'_> {
         }
         let on_expiry = self.reader.word(at, "on_expiry", OnExpiry::from_name);
         let step = match name {
-            "reserve" => ReservationStep::Reserve {
+            "reserve" => ApiStep::Reserve {
                 expires_ms,
                 on_expiry,
+                uses_rule_amount: false,
             },
             "extend" => {
                 self.reader.require(at, "expires", "add `expires: 60s`");
                 let expires_ms = expires_ms.unwrap_or(NonZeroU32::MIN);
-                ReservationStep::Extend { expires_ms }
+                ApiStep::Extend { expires_ms }
             }
-            "commit" => ReservationStep::Commit,
-            _ => ReservationStep::Release,
+            "commit" => ApiStep::Commit {
+                otherwise: Otherwise::Unknown,
+            },
+            _ => ApiStep::Release,
         };
         Some((id, step))
     }

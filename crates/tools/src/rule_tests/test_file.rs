@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::rule_tests::values::{Moment, RateRange};
+use tollgate_engine::pipeline::ApiStep;
 use tollgate_engine::quota::play::{BucketId, Offer};
-use tollgate_engine::simulation::{Config, ReservationStep};
+use tollgate_engine::simulation::Config;
 use tollgate_rules::file::{Diagnostic, Span};
 use tollgate_rules::path::{RulesPath, Source, test_files};
 use tollgate_rules::reload::Rules;
@@ -107,7 +108,7 @@ pub(super) struct RequestStep {
     /// Whether values have the number of the request.
     pub(super) is_numbered: bool,
     /// The id of a reservation, and what the request does with it; none for a request of Envoy.
-    pub(super) call: Option<(String, ReservationStep)>,
+    pub(super) call: Option<(String, ApiStep)>,
     pub(super) times: u32,
     pub(super) every_us: u64,
     pub(super) expected: Expected,

@@ -14,7 +14,7 @@ use crate::grpc::services::api_call::{
     Caller, answer_memory_full, api_status, field_status, internal, invalid_call,
 };
 use crate::pipeline::{
-    ApiAnswer, ApiLimit, AskedCall, BatchProgress, LeaseAnswer, NoLimit, Pipeline,
+    ApiAnswer, ApiLimit, ApiRequest, BatchProgress, LeaseAnswer, NoLimit, Pipeline,
 };
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
@@ -240,9 +240,10 @@ impl ApiCalls {
     ) -> Result<Answer, Status> {
         fill_id(&mut call).map_err(internal)?;
         let (request, operation) = read(&call).map_err(field_status)?;
-        let sent = AskedCall {
+        let sent = ApiRequest {
             request,
             operation,
+            id: id_of(&call),
             deadline: caller.deadline,
             parent: caller.parent,
         };

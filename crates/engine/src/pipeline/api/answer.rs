@@ -42,16 +42,16 @@ impl ApiAnswer {
         let hits = hits_max(call);
         Self {
             verdict: decided.code,
-            reservation: match call.step {
+            reservation: match call.operation {
                 ApiStep::Check | ApiStep::Peek | ApiStep::Report | ApiStep::Told { .. } => {
                     ReservationOutcome::None
                 }
                 ApiStep::Reserve { .. } if passed => ReservationOutcome::Reserved,
                 ApiStep::Reserve { .. } => ReservationOutcome::Refused,
                 ApiStep::Extend { .. } => ReservationOutcome::Extended,
-                ApiStep::Commit { .. } | ApiStep::Release { .. } => ReservationOutcome::Settled,
+                ApiStep::Commit { .. } | ApiStep::Release => ReservationOutcome::Settled,
             },
-            hits: match call.step {
+            hits: match call.operation {
                 ApiStep::Check | ApiStep::Report if passed => hits,
                 _ => 0,
             },
@@ -59,7 +59,7 @@ impl ApiAnswer {
                 reserved: 0,
                 committed: committed(call),
             },
-            expires_ms: call.step.expires_ms(),
+            expires_ms: call.operation.expires_ms(),
             remaining: None,
             reset_us: None,
             retry_us: decided.retry_us,
@@ -152,7 +152,7 @@ impl CallOutcomes<'_> {
             expires_ms: self.expires_ms(decided_checks, reservation),
             remaining: tightest.map(|limit| limit.remaining),
             reset_us: tightest.map(|limit| limit.reset_us),
-            retry_us: decided.retry_us.filter(|_| self.call.step.takes()),
+            retry_us: decided.retry_us.filter(|_| self.call.operation.takes()),
             no_limit: None,
             lease: None,
             limits,
@@ -183,7 +183,7 @@ impl CallOutcomes<'_> {
             let mut checks = checks.iter();
             checks.any(|one| one.outcome.reservation == meant)
         };
-        match self.call.step {
+        match self.call.operation {
             ApiStep::Check | ApiStep::Peek | ApiStep::Report | ApiStep::Told { .. } => {
                 ReservationOutcome::None
             }
@@ -196,7 +196,7 @@ impl CallOutcomes<'_> {
                 ReservationOutcome::Extended
             }
             ApiStep::Extend { .. } => self.unknown(checks, ReservationOutcome::Extended),
-            ApiStep::Commit { .. } | ApiStep::Release { .. } => [
+            ApiStep::Commit { .. } | ApiStep::Release => [
                 ReservationOutcome::Settled,
                 ReservationOutcome::Charged,
                 ReservationOutcome::Ignored,
@@ -256,7 +256,7 @@ impl CallOutcomes<'_> {
         reservation: ReservationOutcome,
         code: Code,
     ) -> u64 {
-        match (self.call.step, reservation) {
+        match (self.call.operation, reservation) {
             (_, ReservationOutcome::Reserved) => {
                 let reserved = checks.iter().filter_map(|one| self.reserved_hits(one));
                 reserved.max().unwrap_or_default()
@@ -272,7 +272,7 @@ impl CallOutcomes<'_> {
         if one.outcome.reservation != ReservationOutcome::Reserved {
             return None;
         }
-        Some(match self.call.step {
+        Some(match self.call.operation {
             ApiStep::Reserve {
                 uses_rule_amount: true,
                 ..
@@ -300,7 +300,7 @@ impl CallOutcomes<'_> {
         };
         match reservation {
             ReservationOutcome::Reserved => first(),
-            ReservationOutcome::Extended => self.call.step.expires_ms(),
+            ReservationOutcome::Extended => self.call.operation.expires_ms(),
             _ => None,
         }
     }
@@ -328,7 +328,7 @@ impl CallOutcomes<'_> {
             reset_us: outcome.reset_us,
             retry_us: outcome
                 .retry_us
-                .filter(|_| refused && self.call.step.takes()),
+                .filter(|_| refused && self.call.operation.takes()),
         }
     }
 }
@@ -343,7 +343,7 @@ pub(super) fn own_cost(origin: LimitOrigin<'_>) -> Option<Cost> {
 
 /// The true amount that a call says; 0 for a release.
 fn committed(call: &ApiRequest<'_>) -> u64 {
-    match call.step {
+    match call.operation {
         ApiStep::Commit { .. } => hits_max(call),
         _ => 0,
     }

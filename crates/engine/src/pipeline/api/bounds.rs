@@ -79,26 +79,34 @@ pub(super) fn validate(call: &ApiRequest<'_>) -> Result<(), String> {
             "hits is more than {API_HITS_MAX}; send less at once"
         ));
     }
-    let (id, may_be_empty) = match call.step {
+    let needs_id = match call.operation {
         ApiStep::Check | ApiStep::Peek | ApiStep::Report | ApiStep::Told { .. } => return Ok(()),
-        ApiStep::Commit { id, otherwise } => (id, otherwise != Otherwise::Unknown),
-        ApiStep::Reserve { id, .. } | ApiStep::Extend { id, .. } | ApiStep::Release { id } => {
-            (id, false)
-        }
+        ApiStep::Commit { otherwise } => otherwise == Otherwise::Unknown,
+        ApiStep::Reserve { .. } | ApiStep::Extend { .. } | ApiStep::Release => true,
     };
-    if id.is_empty() && !may_be_empty {
+    if call.id.is_empty() && needs_id {
         return Err("reservation is missing; send the id of the reservation".to_owned());
     }
-    if id.len() > RESERVATION_ID_BYTES_MAX {
-        return Err(format!(
-            "reservation has {} bytes; an id has at most {RESERVATION_ID_BYTES_MAX}",
-            id.len()
-        ));
-    }
-    if call.step.expires_ms().is_some_and(|ms| ms > EXPIRY_MS_MAX) {
+    validate_id("reservation", call.id)?;
+    if call
+        .operation
+        .expires_ms()
+        .is_some_and(|ms| ms > EXPIRY_MS_MAX)
+    {
         return Err("expires is longer than a day; extend the reservation later".to_owned());
     }
     Ok(())
+}
+
+/// Checks the length of an id.
+pub(super) fn validate_id(field: &str, id: &str) -> Result<(), String> {
+    if id.len() <= RESERVATION_ID_BYTES_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "{field} has {} bytes; an id has at most {RESERVATION_ID_BYTES_MAX}",
+        id.len()
+    ))
 }
 
 // === impl BatchProgress ===

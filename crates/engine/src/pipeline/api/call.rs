@@ -93,12 +93,12 @@ impl Pipeline {
     ) -> Result<ApiAnswer, ApiError> {
         let asked = ApiCall {
             answer_bytes_max,
-            ..ApiCall::new(call.step, peeked(&call))
+            ..ApiCall::new(call.operation, call.id, peeked(&call))
         };
         let outcomes = self.ask(&call, asked).await?;
         // A setting can let a request pass that the store did not decide. It cannot settle.
         if let Some(error) = outcomes.undecided
-            && !call.step.takes()
+            && !call.operation.takes()
         {
             return Err(RequestError::from(error).into());
         }
@@ -123,7 +123,7 @@ impl Pipeline {
         if is_long {
             give_way().await;
         }
-        let is_peek = call.step == ApiStep::Peek;
+        let is_peek = call.operation == ApiStep::Peek;
         let (reply, ended) = oneshot::channel();
         let submission = Submission {
             message: encode_request(&call.request, |hits| {
@@ -192,13 +192,13 @@ impl Pipeline {
         api: &mut ApiCall,
         pending: &mut PendingRequest,
     ) -> Result<(), RequestError> {
-        let step = api.step();
+        let step = api.step;
         let mut plan = pending.take_plan(&rules.rules);
         // The message of such a check has planned what it takes.
         let set = if step == ApiStep::Check && plan.only_takes() {
             Ok(())
         } else {
-            let operations = Operations::new(step, request, &self.hash, &self.estimates);
+            let operations = Operations::new(api, request, &self.hash, &self.estimates);
             plan.replace_operations(operations.add_prices(), |at, check| {
                 operations.of(at, check)
             })
@@ -211,8 +211,8 @@ impl Pipeline {
             _ => Purpose::Decide,
         };
         let bytes_max = api.answer_bytes_max;
-        let is_too_large = bytes_max.is_some_and(|max| answer_bytes(step, rules, &plan) > max);
-        let rounds = step.settles_once().then(|| Rounds::new(request, &plan));
+        let is_too_large = bytes_max.is_some_and(|max| answer_bytes(api, rules, &plan) > max);
+        let rounds = api.settles_once().then(|| Rounds::new(request, &plan));
         if let ApiStep::Told { refused } = step {
             pending.results.outcomes = told_outcomes(&plan, &api.known, refused);
         }
@@ -276,7 +276,8 @@ impl Pipeline {
                 // What is asked is in the plan.
                 call: &ApiRequest {
                     request: Request::default(),
-                    step: ApiStep::Check,
+                    operation: ApiStep::Check,
+                    id: "",
                     deadline: Deadline::NEVER,
                     parent: None,
                 },
@@ -325,7 +326,7 @@ impl Pipeline {
 /// The hits of each descriptor of a peek. Empty for other calls.
 pub(super) fn peeked(call: &ApiRequest<'_>) -> Vec<Hits> {
     let hits = call.request.descriptors().map(|one| one.hits);
-    hits.filter(|_| call.step == ApiStep::Peek).collect()
+    hits.filter(|_| call.operation == ApiStep::Peek).collect()
 }
 
 /// What is left of the limits of a refused request whose other hits go back.
@@ -339,9 +340,8 @@ fn after_refunds(
 }
 
 /// How large the answer to a planned call can be.
-fn answer_bytes(step: ApiStep<'_>, rules: &Generation, plan: &Plan<'_>) -> usize {
-    let id = step.id().unwrap_or_default();
-    let bytes = ANSWER_BYTES.saturating_add(id.len().saturating_mul(ESCAPED_BYTES));
+fn answer_bytes(api: &ApiCall, rules: &Generation, plan: &Plan<'_>) -> usize {
+    let bytes = ANSWER_BYTES + api.id.len() * ESCAPED_BYTES;
     let limits = plan.planned_checks().map(|planned| match planned.origin {
         LimitOrigin::Rule(rule) => rules.limit_bytes(Some(rule)),
         LimitOrigin::Override => rules.limit_bytes(None),

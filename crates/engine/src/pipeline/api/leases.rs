@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use tollgate_limiter::{
     Check, Code, CountRefused, Hits, Key, LeasePolicy, LimitOrigin, OnExpiry, Otherwise, Outcome,
-    Plan, PlanBuffer, Request, ReservationOutcome,
+    Plan, Request, ReservationOutcome,
 };
 
-use super::bounds::RESERVATION_ID_BYTES_MAX;
+use super::bounds::validate_id;
 use super::call::peeked;
 use super::lease_id::{LeaseId, unix_ms};
 use super::operations::cost_of;
@@ -29,9 +29,7 @@ use crate::ended::RequestError;
 use crate::pipeline::api_call::{ApiCall, ApiOutcomes, ApiStep, Decided};
 use crate::pipeline::lease_holders::HolderCall;
 use crate::pipeline::{Generation, Pipeline};
-use tollgate_store::Deadline;
 use tollgate_telemetry::metrics::CallMethod;
-use tollgate_telemetry::tracing::TraceParent;
 
 /// A lease has at most this part of what is left, shared by all holders: one in so many.
 const LEFT_SHARE: u64 = 4;
@@ -39,30 +37,9 @@ const LEFT_SHARE: u64 = 4;
 /// A lease has at most so many times the hits that its caller admitted lately.
 const GROWTH: u64 = 4;
 
-/// A call of the API, whatever it asks.
-#[derive(Clone, Debug)]
-pub struct AskedCall<'a> {
-    /// Domain and descriptors, with the hits of each where the operation is a step.
-    pub request: Request<'a>,
-    /// What it asks.
-    pub operation: ApiOperation<'a>,
-    /// When the answer is no longer of use.
-    pub deadline: Deadline,
-    /// The caller's trace.
-    pub parent: Option<TraceParent>,
-}
-
-/// A part of a call that was decided.
-struct DecidedPart {
-    decided: Decided,
-    rules: Arc<Generation>,
-    plan: PlanBuffer,
-    outcomes: Vec<Option<Outcome>>,
-}
-
 /// What a call reads of its lease and limits, on its way from part to part.
 struct Parts<'a> {
-    call: &'a AskedCall<'a>,
+    call: &'a ApiRequest<'a, ApiOperation>,
     answer_bytes_max: usize,
 }
 
@@ -77,7 +54,7 @@ impl Pipeline {
     /// store did not decide. Nothing is taken where the answer would be larger.
     pub async fn carry_out(
         &self,
-        call: AskedCall<'_>,
+        call: ApiRequest<'_, ApiOperation>,
         answer_bytes_max: usize,
     ) -> Result<ApiAnswer, ApiError> {
         let parts = Parts {
@@ -88,7 +65,8 @@ impl Pipeline {
             ApiOperation::Step(step) => {
                 let call = ApiRequest {
                     request: call.request,
-                    step,
+                    operation: step,
+                    id: call.id,
                     deadline: call.deadline,
                     parent: call.parent,
                 };
@@ -99,15 +77,15 @@ impl Pipeline {
         }
     }
 
-    async fn lease(&self, parts: &Parts<'_>, lease: &LeaseCall<'_>) -> Result<ApiAnswer, ApiError> {
-        validate_id("lease", lease.last)?;
+    async fn lease(&self, parts: &Parts<'_>, lease: &LeaseCall) -> Result<ApiAnswer, ApiError> {
+        validate_id("lease", parts.call.id).map_err(ApiError::Invalid)?;
         self.metrics.requests.received(CallMethod::Lease);
-        let peek = parts.step(ApiStep::Peek, 1);
-        let peeked = self.decide_part(&peek, parts.answer_bytes_max).await?;
-        let plan = Plan::from_buffer(peeked.plan, &peeked.rules.rules);
+        let peek = parts.step(ApiStep::Peek, "", 1);
+        let (rules, peeked) = self.decide_part(&peek, parts.answer_bytes_max).await?;
+        let plan = Plan::from_buffer(peeked.plan, &rules.rules);
         let holder = HolderCall {
             limits: limits_key(&plan),
-            last: LeaseId::parse(lease.last).map(|last| last.token),
+            last: LeaseId::parse(parts.call.id).map(|last| last.token),
             now_us: self.clock.uptime_us(),
         };
         self.tell(parts, lease.decided, &peeked.outcomes).await;
@@ -116,7 +94,7 @@ impl Pipeline {
         self.count_excess(parts, excess, holder.now_us);
         if let Some(reason) = self.not_leased(&plan) {
             self.metrics.caller_leases.not_leased.inc();
-            let names = Some(&*peeked.rules.names);
+            let names = Some(&*rules.names);
             let answer = self.answer_of(&peek, (&plan, names), &peeked.outcomes, peeked.decided);
             return Ok(ApiAnswer {
                 lease: Some(self.not_leased_answer(reason)),
@@ -151,19 +129,17 @@ impl Pipeline {
         let expires_ms = unix_ms(self.clock.now()).saturating_add(after_ms.get().into());
         let id = LeaseId::new_text(hits, expires_ms).map_err(RequestError::Malformed)?;
         let reserve = ApiStep::Reserve {
-            id: id.as_bytes(),
             expires_ms: Some(after_ms),
             on_expiry: Some(OnExpiry::Charge),
             uses_rule_amount: false,
         };
-        let reserve = parts.step(reserve, hits);
-        let taken = self.decide_part(&reserve, parts.answer_bytes_max).await?;
-        let plan = Plan::from_buffer(taken.plan, &taken.rules.rules);
+        let reserve = parts.step(reserve, &id, hits);
+        let (rules, taken) = self.decide_part(&reserve, parts.answer_bytes_max).await?;
+        let plan = Plan::from_buffer(taken.plan, &rules.rules);
         let lease = match (taken.decided.code, self.not_leased(&plan)) {
             (_, Some(reason)) => {
                 // The rules have changed since the look.
-                let release = ApiStep::Release { id: id.as_bytes() };
-                let release = parts.step(release, 0);
+                let release = parts.step(ApiStep::Release, &id, 0);
                 let _ = self.decide_part(&release, usize::MAX).await;
                 self.not_leased_answer(reason)
             }
@@ -177,7 +153,7 @@ impl Pipeline {
             }
             (Code::OverLimit, None) => LeaseAnswer::Refused,
         };
-        let names = Some(&*taken.rules.names);
+        let names = Some(&*rules.names);
         let answer = self.answer_of(&reserve, (&plan, names), &taken.outcomes, taken.decided);
         let answer = answer.await?;
         Ok(ApiAnswer {
@@ -209,12 +185,12 @@ impl Pipeline {
     async fn take_back(
         &self,
         parts: &Parts<'_>,
-        lease: &ReturnCall<'_>,
+        lease: &ReturnCall,
     ) -> Result<ApiAnswer, ApiError> {
-        validate_id("lease", lease.lease)?;
+        validate_id("lease", parts.call.id).map_err(ApiError::Invalid)?;
         self.metrics.requests.received(CallMethod::Return);
         let metrics = &self.metrics.caller_leases;
-        let Some(id) = LeaseId::parse(lease.lease) else {
+        let Some(id) = LeaseId::parse(parts.call.id) else {
             metrics.unknown.inc();
             return Err(unknown());
         };
@@ -231,16 +207,15 @@ impl Pipeline {
             return Ok(returned(parts, 0));
         }
         let commit = ApiStep::Commit {
-            id: lease.lease.as_bytes(),
             otherwise: Otherwise::Unknown,
         };
         let used = id.granted.saturating_sub(lease.unused);
-        let commit = parts.step(commit, used);
-        let settled = self.decide_part(&commit, parts.answer_bytes_max).await?;
-        let plan = Plan::from_buffer(settled.plan, &settled.rules.rules);
+        let commit = parts.step(commit, parts.call.id, used);
+        let (rules, settled) = self.decide_part(&commit, parts.answer_bytes_max).await?;
+        let plan = Plan::from_buffer(settled.plan, &rules.rules);
         let outcomes = settled.outcomes;
         let was_settled = settled.decided.was_settled;
-        let names = Some(&*settled.rules.names);
+        let names = Some(&*rules.names);
         let answer = self.answer_of(&commit, (&plan, names), &outcomes, settled.decided);
         let answer = answer.await.inspect_err(|_| metrics.unknown.inc());
         let answer = answer.map_err(|error| match error {
@@ -267,30 +242,19 @@ impl Pipeline {
         &self,
         part: &ApiRequest<'_>,
         answer_bytes_max: usize,
-    ) -> Result<DecidedPart, ApiError> {
+    ) -> Result<(Arc<Generation>, ApiOutcomes), ApiError> {
         let asked = ApiCall {
             answer_bytes_max: Some(answer_bytes_max),
             is_quiet: true,
-            ..ApiCall::new(part.step, peeked(part))
+            ..ApiCall::new(part.operation, part.id, peeked(part))
         };
-        let ApiOutcomes {
-            decided,
-            rules,
-            plan,
-            outcomes,
-            undecided,
-        } = self.ask(part, asked).await?;
-        if let Some(error) = undecided {
+        let mut outcomes = self.ask(part, asked).await?;
+        if let Some(error) = outcomes.undecided.take() {
             return Err(RequestError::from(error).into());
         }
         // A quiet part that exceeds a bound is an error.
-        let rules = rules.ok_or(RequestError::NoRules)?;
-        Ok(DecidedPart {
-            decided,
-            rules,
-            plan,
-            outcomes,
-        })
+        let rules = outcomes.rules.take().ok_or(RequestError::NoRules)?;
+        Ok((rules, outcomes))
     }
 
     /// Shows observers what the caller decided by itself. `known` is what is known of its limits.
@@ -305,14 +269,14 @@ impl Pipeline {
             };
             counter.inc_by(hits);
             let told = ApiCall::told(refused, known.to_vec());
-            let part = parts.step(ApiStep::Told { refused }, hits);
+            let part = parts.step(ApiStep::Told { refused }, "", hits);
             // What cannot be counted changes no answer.
             let _ = self.ask(&part, told).await;
         }
     }
 
     /// Notes that a lease came back.
-    fn returned(&self, parts: &Parts<'_>, id: LeaseId, lease: &ReturnCall<'_>, returned: u64) {
+    fn returned(&self, parts: &Parts<'_>, id: LeaseId, lease: &ReturnCall, returned: u64) {
         let now_us = self.clock.uptime_us();
         let admitted = lease.decided.admitted.unwrap_or_default();
         let hits = admitted.saturating_add(returned);
@@ -331,7 +295,7 @@ impl Pipeline {
             tracing::warn!(
                 target: "tollgate::pipeline::api::leases",
                 domain = %domain.escape_debug(),
-                lease = parts.call.operation.lease(),
+                lease = parts.call.id,
                 excess_hits = excess,
                 "a caller reports more hits than its leases had: it admits more than the limit, or counts hits twice"
             );
@@ -456,16 +420,6 @@ fn limits_key(plan: &Plan<'_>) -> Key {
     Key(keys.fold(0, |all: u128, key| all.rotate_left(1) ^ key))
 }
 
-fn validate_id(field: &str, id: &str) -> Result<(), ApiError> {
-    if id.len() <= RESERVATION_ID_BYTES_MAX {
-        return Ok(());
-    }
-    Err(ApiError::Invalid(format!(
-        "{field} has {} bytes; an id has at most {RESERVATION_ID_BYTES_MAX}",
-        id.len()
-    )))
-}
-
 fn unknown() -> ApiError {
     ApiError::Unknown(
         "no lease of this id is known in the limits of these descriptors; it was never made, was \
@@ -485,7 +439,7 @@ fn returned(parts: &Parts<'_>, hits: u64) -> ApiAnswer {
     };
     ApiAnswer {
         lease: Some(LeaseAnswer::Returned(hits)),
-        ..ApiAnswer::without_limits(&parts.step(ApiStep::Peek, 0), decided, None)
+        ..ApiAnswer::without_limits(&parts.step(ApiStep::Peek, "", 0), decided, None)
     }
 }
 
@@ -493,7 +447,7 @@ fn returned(parts: &Parts<'_>, hits: u64) -> ApiAnswer {
 
 impl<'a> Parts<'a> {
     /// One step of the call, with so many hits of every descriptor.
-    fn step<'s>(&self, step: ApiStep<'s>, hits: u64) -> ApiRequest<'s>
+    fn step<'s>(&self, step: ApiStep, id: &'s str, hits: u64) -> ApiRequest<'s>
     where
         'a: 's,
     {
@@ -506,22 +460,10 @@ impl<'a> Parts<'a> {
         }
         ApiRequest {
             request,
-            step,
+            operation: step,
+            id,
             deadline: self.call.deadline,
             parent: None,
-        }
-    }
-}
-
-// === impl ApiOperation ===
-
-impl ApiOperation<'_> {
-    /// The lease that it names; empty where it names none.
-    fn lease(&self) -> &str {
-        match self {
-            Self::Step(_) => "",
-            Self::Lease(call) => call.last,
-            Self::Return(call) => call.lease,
         }
     }
 }

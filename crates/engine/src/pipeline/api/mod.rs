@@ -27,7 +27,6 @@ pub use self::bounds::{
     API_CALLS_MAX, API_HITS_MAX, BatchProgress, RESERVATION_ID_BYTES_MAX, give_way,
     new_reservation_id,
 };
-pub use self::leases::AskedCall;
 pub(in crate::pipeline) use self::operations::refuse_peeks;
 
 use crate::ended::RequestError;
@@ -35,14 +34,16 @@ use crate::pipeline::api_call::ApiStep;
 use tollgate_store::Deadline;
 use tollgate_telemetry::tracing::TraceParent;
 
-/// A call of the API.
+/// A call of the API, which asks one step or another operation.
 #[derive(Clone, Debug)]
-pub struct ApiRequest<'a> {
+pub struct ApiRequest<'a, O = ApiStep> {
     /// Domain and descriptors. The hits of each descriptor are
     /// [`Hits::Take`](tollgate_limiter::Hits).
     pub request: Request<'a>,
     /// What to do with the hits.
-    pub step: ApiStep<'a>,
+    pub operation: O,
+    /// The id of its reservation or lease; empty where it names none.
+    pub id: &'a str,
     /// When the answer is no longer of use.
     pub deadline: Deadline,
     /// The caller's trace.
@@ -51,31 +52,27 @@ pub struct ApiRequest<'a> {
 
 /// What a call of the API asks of its limits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum ApiOperation<'a> {
+pub enum ApiOperation {
     /// One step.
-    Step(ApiStep<'a>),
+    Step(ApiStep),
     /// Takes hits from all limits or from none, for the caller to admit by itself.
-    Lease(LeaseCall<'a>),
+    Lease(LeaseCall),
     /// Gives back the unused hits of a lease.
-    Return(ReturnCall<'a>),
+    Return(ReturnCall),
 }
 
-/// A call for a lease.
+/// A call for a lease. Its id is that of the caller's last lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct LeaseCall<'a> {
+pub struct LeaseCall {
     /// The most hits that are wanted; at least 1.
     pub hits: u64,
-    /// The caller's last lease; empty where it names none.
-    pub last: &'a str,
     /// What the caller decided since it last said so.
     pub decided: CallerDecisions,
 }
 
 /// A lease that comes back.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct ReturnCall<'a> {
-    /// Its id.
-    pub lease: &'a str,
+pub struct ReturnCall {
     /// How many of its hits were not used.
     pub unused: u64,
     /// What the caller decided since it last said so.

@@ -13,7 +13,7 @@ use tollgate_limiter::{
 };
 
 use crate::estimates::Estimates;
-use crate::pipeline::api_call::ApiStep;
+use crate::pipeline::api_call::{ApiCall, ApiStep};
 use crate::pipeline::pending::{PendingRequest, Stage};
 use crate::pipeline::reservations;
 use tollgate_admin_api::rule_name;
@@ -21,7 +21,7 @@ use tollgate_system::keyed_hash::KeyedHash;
 
 /// What a call asks of its limits.
 pub(super) struct Operations<'c> {
-    step: ApiStep<'c>,
+    step: ApiStep,
     /// The hits of each descriptor.
     hits: Vec<Hits>,
     /// The id of the reservation, if there is one.
@@ -57,18 +57,18 @@ pub(super) fn expiry_of(
 // === impl Operations ===
 
 impl<'c> Operations<'c> {
-    /// What this step asks of the limits of this request.
+    /// What this call asks of the limits of this request.
     pub(super) fn new(
-        step: ApiStep<'c>,
+        api: &ApiCall,
         request: &Request<'_>,
         hash: &KeyedHash,
         estimates: &'c Estimates,
     ) -> Self {
         let hits = request.descriptors();
         Self {
-            step,
+            step: api.step,
             hits: hits.map(|descriptor| descriptor.hits).collect(),
-            id: step.id().map(|id| hash_holder(id, hash)),
+            id: (!api.id.is_empty()).then(|| hash_holder(&api.id, hash)),
             estimates,
         }
     }
@@ -105,7 +105,6 @@ impl<'c> Operations<'c> {
                 expires_ms,
                 on_expiry,
                 uses_rule_amount,
-                ..
             } => Step::Reserve {
                 hits: if uses_rule_amount {
                     amount_of(self.estimates, planned)?
@@ -115,12 +114,12 @@ impl<'c> Operations<'c> {
                 expiry: expiry_of(origin, expires_ms, on_expiry),
                 remember_refused: false,
             },
-            ApiStep::Extend { expires_ms, .. } => Step::Extend(expires_ms),
-            ApiStep::Commit { otherwise, .. } => Step::Commit {
+            ApiStep::Extend { expires_ms } => Step::Extend(expires_ms),
+            ApiStep::Commit { otherwise } => Step::Commit {
                 hits: hits.count(),
                 otherwise,
             },
-            ApiStep::Release { .. } => Step::Release,
+            ApiStep::Release => Step::Release,
         };
         if !check.algorithm.can_reserve() {
             return Err(format!(

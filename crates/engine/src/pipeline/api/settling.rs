@@ -21,7 +21,7 @@ use tollgate_limiter::{
 };
 
 use super::answer::own_cost;
-use crate::pipeline::api_call::{ApiStep, Rounds};
+use crate::pipeline::api_call::Rounds;
 use crate::pipeline::pending::{PendingRequest, Stage};
 
 /// How many limits are settled one after the other, until one knows the id. A limit need not: it is
@@ -176,19 +176,6 @@ fn commit_of(id: Option<Holder>, hits: Option<u64>) -> Operation {
     }
 }
 
-// === impl ApiStep ===
-
-impl ApiStep<'_> {
-    /// Whether it settles a reservation that is settled once.
-    pub(super) fn settles_once(self) -> bool {
-        match self {
-            Self::Commit { id, otherwise } => !id.is_empty() && otherwise != Otherwise::Charge,
-            Self::Release { .. } => true,
-            _ => false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::Future;
@@ -202,6 +189,7 @@ mod tests {
     use super::*;
     use crate::decisions::Decisions;
     use crate::pipeline::api::{ApiAnswer, ApiError, ApiRequest};
+    use crate::pipeline::api_call::ApiStep;
     use crate::pipeline::batcher::Batcher;
     use crate::pipeline::own_thread::NoStream;
     use crate::pipeline::threads::{LocalBatcher, set_local};
@@ -355,7 +343,7 @@ descriptors:
     /// The threads, one of them by its number, and the value of the buckets.
     type Of<'p> = (&'p Threads, usize, &'p str);
 
-    fn call<'p>((threads, thread, value): Of<'p>, step: ApiStep<'static>, hits: u64) -> Called<'p> {
+    fn call<'p>((threads, thread, value): Of<'p>, step: ApiStep, hits: u64) -> Called<'p> {
         let mut request = Request::new(b"d");
         for key in KEYS {
             let (key, value) = (key.as_bytes(), value.as_bytes());
@@ -364,7 +352,8 @@ descriptors:
         }
         let call = ApiRequest {
             request,
-            step,
+            operation: step,
+            id: if step == ApiStep::Peek { "" } else { "r" },
             deadline: Deadline::NEVER,
             parent: None,
         };
@@ -398,7 +387,6 @@ descriptors:
 
     fn reserve(of: Of<'_>) {
         let step = ApiStep::Reserve {
-            id: b"r",
             expires_ms: NonZeroU32::new(60_000),
             on_expiry: None,
             uses_rule_amount: false,
@@ -417,17 +405,14 @@ descriptors:
         answer.limits.iter().map(|limit| limit.remaining).collect()
     }
 
-    const fn commit(otherwise: Otherwise) -> ApiStep<'static> {
-        ApiStep::Commit {
-            id: b"r",
-            otherwise,
-        }
+    const fn commit(otherwise: Otherwise) -> ApiStep {
+        ApiStep::Commit { otherwise }
     }
 
-    const RELEASE: ApiStep<'static> = ApiStep::Release { id: b"r" };
+    const RELEASE: ApiStep = ApiStep::Release;
 
     /// Two settles of different amounts.
-    const PAIRS: [[(ApiStep<'static>, u64); 2]; 3] = [
+    const PAIRS: [[(ApiStep, u64); 2]; 3] = [
         [
             (commit(Otherwise::Unknown), 7),
             (commit(Otherwise::Unknown), 40),

@@ -14,9 +14,9 @@ use crate::pipeline::Generation;
 use tollgate_store::StoreError;
 use tollgate_telemetry::metrics::CallMethod;
 
-/// What a call does.
+/// What a call does. The id of its reservation is beside it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum ApiStep<'a> {
+pub enum ApiStep {
     /// Takes the hits, or refuses.
     Check,
     /// Says what a check would answer, and takes nothing.
@@ -25,8 +25,6 @@ pub enum ApiStep<'a> {
     Report,
     /// Takes the hits from all limits or from none, until they are settled or expire.
     Reserve {
-        /// The id.
-        id: &'a [u8],
         /// The expiry; the rule's when absent, else 60 s.
         expires_ms: Option<NonZeroU32>,
         /// What happens to the hits then; as the rule says when absent, else they stay charged.
@@ -36,23 +34,16 @@ pub enum ApiStep<'a> {
     },
     /// Moves the expiry of an open reservation.
     Extend {
-        /// The id.
-        id: &'a [u8],
         /// The new expiry, from now.
         expires_ms: NonZeroU32,
     },
     /// Settles a reservation by the hits of the request.
     Commit {
-        /// The id. An empty one is that of no reservation.
-        id: &'a [u8],
         /// What to do when no reservation of the id is open.
         otherwise: Otherwise,
     },
     /// Settles a reservation and gives back all of it.
-    Release {
-        /// The id.
-        id: &'a [u8],
-    },
+    Release,
     /// Hits that a caller decided by itself: the limits are not asked, and the outcomes are made.
     Told {
         /// Whether it refused them.
@@ -63,8 +54,7 @@ pub enum ApiStep<'a> {
 /// What a call asks beside its message, on its way to the thread that decides it.
 #[derive(Debug)]
 pub struct ApiCall {
-    /// With an empty id.
-    pub(super) step: ApiStep<'static>,
+    pub(super) step: ApiStep,
     /// The id of its reservation; empty where it has none.
     pub(super) id: Vec<u8>,
     /// The hits of each descriptor of a peek, whose message only looks. Empty for other calls.
@@ -125,11 +115,11 @@ pub(crate) struct ApiOutcomes {
 // === impl ApiCall ===
 
 impl ApiCall {
-    /// What this step asks.
-    pub(crate) fn new(step: ApiStep<'_>, peeked: Vec<Hits>) -> Self {
+    /// What this step asks, of the reservation with this id.
+    pub(crate) fn new(step: ApiStep, id: impl Into<Vec<u8>>, peeked: Vec<Hits>) -> Self {
         Self {
-            id: step.id().unwrap_or_default().to_vec(),
-            step: step.with_id(&[]),
+            step,
+            id: id.into(),
             peeked,
             answer_bytes_max: None,
             rounds: Rounds::default(),
@@ -142,7 +132,7 @@ impl ApiCall {
     pub(super) fn told(refused: bool, known: Vec<Option<Outcome>>) -> Self {
         Self {
             known,
-            ..Self::new(ApiStep::Told { refused }, Vec::new())
+            ..Self::new(ApiStep::Told { refused }, [], Vec::new())
         }
     }
 
@@ -160,12 +150,17 @@ impl ApiCall {
     pub(super) fn check(answer_bytes_max: usize) -> Self {
         Self {
             answer_bytes_max: Some(answer_bytes_max),
-            ..Self::new(ApiStep::Check, Vec::new())
+            ..Self::new(ApiStep::Check, [], Vec::new())
         }
     }
 
-    pub(super) fn step(&self) -> ApiStep<'_> {
-        self.step.with_id(&self.id)
+    /// Whether it settles a reservation that is settled once.
+    pub(super) fn settles_once(&self) -> bool {
+        match self.step {
+            ApiStep::Commit { otherwise } => !self.id.is_empty() && otherwise != Otherwise::Charge,
+            ApiStep::Release => true,
+            _ => false,
+        }
     }
 
     /// Whether it takes hits as a plain request does.
@@ -176,7 +171,7 @@ impl ApiCall {
 
 // === impl ApiStep ===
 
-impl<'a> ApiStep<'a> {
+impl ApiStep {
     /// Whether it asks for hits, and can be refused.
     pub(super) fn takes(self) -> bool {
         matches!(self, Self::Check | Self::Peek | Self::Reserve { .. })
@@ -191,43 +186,8 @@ impl<'a> ApiStep<'a> {
             Self::Reserve { .. } => CallMethod::Reserve,
             Self::Extend { .. } => CallMethod::Extend,
             Self::Commit { .. } => CallMethod::Commit,
-            Self::Release { .. } => CallMethod::Release,
+            Self::Release => CallMethod::Release,
             Self::Told { .. } => CallMethod::Lease,
-        }
-    }
-
-    /// The same step of the reservation with this id, if it is about one.
-    fn with_id(self, id: &[u8]) -> ApiStep<'_> {
-        match self {
-            Self::Check => ApiStep::Check,
-            Self::Peek => ApiStep::Peek,
-            Self::Report => ApiStep::Report,
-            Self::Reserve {
-                expires_ms,
-                on_expiry,
-                uses_rule_amount,
-                ..
-            } => ApiStep::Reserve {
-                id,
-                expires_ms,
-                on_expiry,
-                uses_rule_amount,
-            },
-            Self::Extend { expires_ms, .. } => ApiStep::Extend { id, expires_ms },
-            Self::Commit { otherwise, .. } => ApiStep::Commit { id, otherwise },
-            Self::Release { .. } => ApiStep::Release { id },
-            Self::Told { refused } => ApiStep::Told { refused },
-        }
-    }
-
-    /// The id of its reservation. An empty one is none.
-    pub(super) fn id(self) -> Option<&'a [u8]> {
-        match self {
-            Self::Check | Self::Peek | Self::Report | Self::Told { .. } => None,
-            Self::Reserve { id, .. }
-            | Self::Extend { id, .. }
-            | Self::Commit { id, .. }
-            | Self::Release { id } => Some(id).filter(|id| !id.is_empty()),
         }
     }
 

@@ -11,61 +11,44 @@ use super::{ApiCall, ApiStep};
 use proto::api_call::{OnExpiry as ProtoOnExpiry, Operation, Otherwise as ProtoOtherwise};
 use tollgate_wire::proto::tollgate::recording::v1 as proto;
 
-/// A recorded call.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct RecordedCall<'c> {
-    /// What it does.
-    pub(crate) step: ApiStep<'c>,
-    /// The hits of each descriptor of a peek. Empty for other calls.
-    pub(crate) peeked: Vec<Hits>,
-}
-
 impl ApiCall {
     /// What it asks, encoded. It is never empty.
     pub(in crate::pipeline) fn recorded(&self) -> Vec<u8> {
-        encode(self)
+        let mut recorded = proto::ApiCall {
+            operation: operation(self.step) as i32,
+            reservation: self.id.clone(),
+            peeked_hits: self.peeked.iter().map(|hits| hits.count()).collect(),
+            ..proto::ApiCall::default()
+        };
+        match self.step {
+            ApiStep::Reserve {
+                expires_ms,
+                on_expiry,
+                uses_rule_amount,
+            } => {
+                recorded.expires_ms = expires_ms.map_or(0, NonZeroU32::get);
+                recorded.on_expiry = match on_expiry {
+                    None => ProtoOnExpiry::Default,
+                    Some(OnExpiry::Charge) => ProtoOnExpiry::Charge,
+                    Some(OnExpiry::Release) => ProtoOnExpiry::Released,
+                } as i32;
+                recorded.uses_rule_amount = uses_rule_amount;
+            }
+            ApiStep::Extend { expires_ms } => recorded.expires_ms = expires_ms.get(),
+            ApiStep::Commit { otherwise } => {
+                recorded.otherwise = match otherwise {
+                    Otherwise::Unknown => ProtoOtherwise::Unknown,
+                    Otherwise::Charge => ProtoOtherwise::ChargeInFull,
+                    Otherwise::ChargeOnce => ProtoOtherwise::ChargeOnce,
+                } as i32;
+            }
+            _ => {}
+        }
+        recorded.encode_to_vec()
     }
 }
 
-fn encode(call: &ApiCall) -> Vec<u8> {
-    let mut recorded = proto::ApiCall {
-        operation: operation(call.step) as i32,
-        reservation: call.id.clone(),
-        ..proto::ApiCall::default()
-    };
-    match call.step {
-        ApiStep::Check | ApiStep::Report | ApiStep::Release { .. } | ApiStep::Told { .. } => {}
-        ApiStep::Peek => {
-            let hits = call.peeked.iter().map(|hits| hits.count());
-            recorded.peeked_hits = hits.collect();
-        }
-        ApiStep::Reserve {
-            expires_ms,
-            on_expiry,
-            uses_rule_amount,
-            ..
-        } => {
-            recorded.expires_ms = expires_ms.map_or(0, NonZeroU32::get);
-            recorded.on_expiry = match on_expiry {
-                None => ProtoOnExpiry::Default,
-                Some(OnExpiry::Charge) => ProtoOnExpiry::Charge,
-                Some(OnExpiry::Release) => ProtoOnExpiry::Released,
-            } as i32;
-            recorded.uses_rule_amount = uses_rule_amount;
-        }
-        ApiStep::Extend { expires_ms, .. } => recorded.expires_ms = expires_ms.get(),
-        ApiStep::Commit { otherwise, .. } => {
-            recorded.otherwise = match otherwise {
-                Otherwise::Unknown => ProtoOtherwise::Unknown,
-                Otherwise::Charge => ProtoOtherwise::ChargeInFull,
-                Otherwise::ChargeOnce => ProtoOtherwise::ChargeOnce,
-            } as i32;
-        }
-    }
-    recorded.encode_to_vec()
-}
-
-fn operation(step: ApiStep<'_>) -> Operation {
+fn operation(step: ApiStep) -> Operation {
     match step {
         ApiStep::Check => Operation::Check,
         ApiStep::Peek => Operation::Peek,
@@ -74,15 +57,14 @@ fn operation(step: ApiStep<'_>) -> Operation {
         ApiStep::Reserve { .. } => Operation::Reserve,
         ApiStep::Extend { .. } => Operation::Extend,
         ApiStep::Commit { .. } => Operation::Commit,
-        ApiStep::Release { .. } => Operation::Release,
+        ApiStep::Release => Operation::Release,
         ApiStep::Told { refused: true } => Operation::ToldRefused,
     }
 }
 
 /// The call that a recording has. Fails on a call of a later version.
-pub fn decode(call: &proto::ApiCall) -> Result<RecordedCall<'_>, String> {
+pub fn decode(call: &proto::ApiCall) -> Result<ApiCall, String> {
     let later = |what| format!("a later tollgate recorded it: its {what} is not known");
-    let id = &*call.reservation;
     let expires_ms = NonZeroU32::new(call.expires_ms);
     let operation = Operation::try_from(call.operation).map_err(|_| later("operation"))?;
     let step = match operation {
@@ -91,7 +73,6 @@ pub fn decode(call: &proto::ApiCall) -> Result<RecordedCall<'_>, String> {
         Operation::Peek => ApiStep::Peek,
         Operation::Report => ApiStep::Report,
         Operation::Reserve => ApiStep::Reserve {
-            id,
             expires_ms,
             on_expiry: match ProtoOnExpiry::try_from(call.on_expiry) {
                 Ok(ProtoOnExpiry::Default) => None,
@@ -102,11 +83,9 @@ pub fn decode(call: &proto::ApiCall) -> Result<RecordedCall<'_>, String> {
             uses_rule_amount: call.uses_rule_amount,
         },
         Operation::Extend => ApiStep::Extend {
-            id,
             expires_ms: expires_ms.ok_or("the recorded expiry is 0")?,
         },
         Operation::Commit => ApiStep::Commit {
-            id,
             otherwise: match ProtoOtherwise::try_from(call.otherwise) {
                 Ok(ProtoOtherwise::Unknown) => Otherwise::Unknown,
                 Ok(ProtoOtherwise::ChargeInFull) => Otherwise::Charge,
@@ -114,12 +93,12 @@ pub fn decode(call: &proto::ApiCall) -> Result<RecordedCall<'_>, String> {
                 Err(_) => return Err(later("otherwise")),
             },
         },
-        Operation::Release => ApiStep::Release { id },
+        Operation::Release => ApiStep::Release,
         Operation::ToldRefused => ApiStep::Told { refused: true },
     };
     let peeked = match step {
         ApiStep::Peek => call.peeked_hits.iter().copied().map(Hits::Take).collect(),
         _ => Vec::new(),
     };
-    Ok(RecordedCall { step, peeked })
+    Ok(ApiCall::new(step, &*call.reservation, peeked))
 }
