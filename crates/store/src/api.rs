@@ -22,9 +22,10 @@ pub struct Deadline {
 }
 
 /// What becomes of the checks of a request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Purpose {
     /// They are decided. Takes are final, whatever the other checks and the caller do.
+    #[default]
     Decide,
     /// They are decided. Takes go back unless the caller commits them ([`TentativeTake::commit`]).
     DecideTentatively,
@@ -404,6 +405,12 @@ impl Deadline {
     }
 }
 
+impl Default for Deadline {
+    fn default() -> Self {
+        Self::NEVER
+    }
+}
+
 // === impl BatchStamp ===
 
 impl BatchStamp {
@@ -454,11 +461,5 @@ impl RequestsApart {
             false
         });
         before - self.0.len()
-    }
-}
-
-impl fmt::Debug for RequestsApart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RequestsApart").field(&self.0.len()).finish()
     }
 }

@@ -27,8 +27,8 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use tollgate_limiter::{
-    Algorithm, Check, CountRefused, Hits, Key, LeasePolicy, Limit, Operation, Outcome,
-    ReservationOutcome, Timestamp, algorithm,
+    Algorithm, Check, CountRefused, Hits, Key, LeasePolicy, Limit, Outcome, ReservationOutcome,
+    Timestamp, algorithm,
 };
 
 use tollgate_system::key_map::KeyMap;
@@ -231,10 +231,7 @@ impl Leases {
         }
         let take = more.saturating_add(ahead).clamp(1, capacity(check).max(1));
         Check {
-            operation: Operation {
-                hits: Hits::Take(take),
-                holder: None,
-            },
+            operation: Hits::Take(take).into(),
             // The checks that wait count for themselves (`count_refused`).
             limit: check.limit.with_count_refused(CountRefused::None),
             ..check.clone()
@@ -605,10 +602,7 @@ impl HeldLease {
             key,
             limit: self.limit,
             algorithm: self.algorithm,
-            operation: Operation {
-                hits: Hits::Undo { hits, taken_at },
-                holder: None,
-            },
+            operation: Hits::Undo { hits, taken_at }.into(),
             fingerprint: self.source,
             shared_bucket: false,
             may_fall_back: false,

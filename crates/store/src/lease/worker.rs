@@ -34,7 +34,7 @@ use crate::lease::leases::{Leases, Spent};
 use crate::queue::{Batch, BatchRequest, Message};
 use crate::refund_queue::{REFUND_LATE_MAX_US, RETRY_FOR_US, RefundQueue};
 use crate::{CheckResult, Deadline, Purpose, Store, StoreError};
-use tollgate_limiter::{Check, Hits, Key, Operation, Outcome};
+use tollgate_limiter::{Check, Hits, Key, Outcome};
 use tollgate_system::clock::Clock;
 use tollgate_telemetry::metrics::{Metrics, PartitionLevels, count_decided};
 
@@ -668,7 +668,7 @@ impl LeaseWorker {
                 refused.in_flight = true;
                 let hits = Hits::Take(std::mem::take(&mut refused.hits));
                 Some(Check {
-                    operation: Operation { hits, holder: None },
+                    operation: hits.into(),
                     ..refused.check.clone()
                 })
             });

@@ -52,21 +52,13 @@ const LENGTH_MAX_US: u64 = 1 << 62;
 impl Bucket {
     /// A bucket with this state, without its marks.
     pub(super) fn new(key: Key, state: &State, meta: BucketMeta) -> Self {
-        let BucketMeta {
-            exhausted,
-            marked,
-            reset_us,
-            life_us,
-        } = meta;
         let flag = |is: bool, flag: u64| if is { flag } else { 0 };
-        let life = length(life_us.max(reset_us)) << FLAGS_BITS;
-        let reset = length(reset_us) << (FLAGS_BITS + LENGTH_BITS);
-        let beside = USED | flag(exhausted, EXHAUSTED) | flag(marked, MARKED) | life | reset;
-        let numbers = [
-            state.updated_at.as_us(),
-            state.registers[0],
-            state.registers[1],
-        ];
+        let flags = USED | flag(meta.exhausted, EXHAUSTED) | flag(meta.marked, MARKED);
+        let life = length(meta.life_us.max(meta.reset_us)) << FLAGS_BITS;
+        let reset = length(meta.reset_us) << (FLAGS_BITS + LENGTH_BITS);
+        let beside = flags | life | reset;
+        let [first, second] = state.registers;
+        let numbers = [state.updated_at.as_us(), first, second];
         let mut shift = 0;
         let words = numbers.map(|number| {
             let word = (number << SPARE_BITS) | ((beside >> shift) & SPARE);

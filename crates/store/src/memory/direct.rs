@@ -3,17 +3,19 @@
 //! Simulations use it. They choose the time and the order of each check, so that the same requests
 //! always have the same answers.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::future::ready;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Context;
 
 use super::partition::Partition;
 use crate::WhenFull;
 use crate::{
-    BatchClient, CheckResult, Deadline, PartialReply, Purpose, Refund, RefundSink, Store,
-    StoreError, TentativeTake, Ticket,
+    BatchClient, CheckResult, Deadline, PartialReply, Purpose, Refund, RefundSink, RequestsApart,
+    Store, StoreError, StoreReply, TentativeTake, Ticket,
 };
 use tollgate_limiter::{Check, Timestamp};
 use tollgate_system::clock::Clock;
+use tollgate_system::per_thread::lock;
 
 /// How many slots are looked at for idle buckets with each check: more than one check can add.
 const SWEEP_LOOKS_PER_CHECK: usize = 2;
@@ -28,7 +30,7 @@ pub struct DirectStore {
 /// A batch client of a [`DirectStore`]: decides while requests are added.
 struct DirectClient {
     store: DirectStore,
-    answered: Vec<(Ticket, Vec<CheckResult>, Option<TentativeTake>)>,
+    answered: RequestsApart,
 }
 
 // === impl DirectStore ===
@@ -45,9 +47,7 @@ impl DirectStore {
     }
 
     fn partition(&self) -> MutexGuard<'_, Partition> {
-        self.partition
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.partition)
     }
 
     fn decide_all(&self, checks: &mut [Check], purpose: Purpose) -> Vec<CheckResult> {
@@ -103,7 +103,7 @@ impl Store for DirectStore {
     fn batch_client(&self) -> Box<dyn BatchClient> {
         Box::new(DirectClient {
             store: self.clone(),
-            answered: Vec::new(),
+            answered: RequestsApart::default(),
         })
     }
 }
@@ -119,12 +119,14 @@ impl BatchClient for DirectClient {
         purpose: Purpose,
     ) -> Result<usize, StoreError> {
         let mut checks = checks.to_vec();
-        let answers = self.store.decide_all(&mut checks, purpose);
-        let tentative = (purpose == Purpose::DecideTentatively).then(|| {
+        let mut reply = StoreReply::undecided(0, &StoreError::Stopped);
+        reply.answers = self.store.decide_all(&mut checks, purpose);
+        reply.tentative = (purpose == Purpose::DecideTentatively).then(|| {
             let sink = Arc::new(self.store.clone());
-            TentativeTake::new(sink, checks.iter().zip(&answers), 0)
+            TentativeTake::new(sink, checks.iter().zip(&reply.answers), 0)
         });
-        self.answered.push((ticket, answers, tentative));
+        let reply = Box::pin(ready(Ok(reply)));
+        self.answered.push(ticket, checks.len(), reply);
         Ok(1)
     }
 
@@ -132,23 +134,9 @@ impl BatchClient for DirectClient {
 
     fn take_replies(
         &mut self,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
         take: &mut dyn FnMut(PartialReply<'_>),
     ) -> usize {
-        let answered = std::mem::take(&mut self.answered);
-        let messages = answered.len();
-        for (ticket, answers, tentative) in answered {
-            let positions: Vec<usize> = (0..answers.len()).collect();
-            take(PartialReply {
-                ticket,
-                positions: &positions,
-                answers: &answers,
-                tentative,
-                from_denial_cache: false,
-                local: &[],
-                stamp: None,
-            });
-        }
-        messages
+        self.answered.take_replies(cx, take)
     }
 }

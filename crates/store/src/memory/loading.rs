@@ -147,15 +147,8 @@ fn load_bucket(
 impl Partition {
     /// Adds a bucket of a snapshot. Returns whether there was space. A snapshot has each bucket
     /// once; of two, the first stays.
-    fn load(&mut self, saved: SavedBucket, now: Timestamp) -> bool {
-        let SavedBucket {
-            key,
-            mut state,
-            exhausted,
-            reset_us,
-            life_us,
-        } = saved;
-        let marks = std::mem::take(&mut state.marks);
+    fn load(&mut self, mut saved: SavedBucket, now: Timestamp) -> bool {
+        let (key, marks) = (saved.key, std::mem::take(&mut saved.state.marks));
         let need = SpaceRequest {
             key,
             bucket: true,
@@ -166,12 +159,14 @@ impl Partition {
             return false;
         }
         let meta = BucketMeta {
-            exhausted,
+            exhausted: saved.exhausted,
             marked: !marks.is_none(),
-            reset_us,
-            life_us,
+            reset_us: saved.reset_us,
+            life_us: saved.life_us,
         };
-        self.tables.buckets.put(Bucket::new(key, &state, meta));
+        self.tables
+            .buckets
+            .put(Bucket::new(key, &saved.state, meta));
         self.tables.marks.keep(key, marks);
         true
     }

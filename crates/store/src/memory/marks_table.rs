@@ -12,16 +12,16 @@ use tollgate_limiter::{Key, Ledger, Mark, Marks, OnExpiry, Timestamp};
 pub(super) struct MarksTable {
     table: Table<Marked>,
     /// The capacity of all marks together.
-    capacity: usize,
+    pub(super) capacity: usize,
     /// The heap bytes of that capacity, and of all reservations.
     heap: usize,
     /// The records of all reservations together.
-    records: usize,
+    pub(super) records: usize,
     /// The open reservations of all buckets together.
-    open: usize,
-    counts: RecordCounts,
-    /// Whether one of these numbers may have changed since the last call of `take_changed`.
-    changed: bool,
+    pub(super) open: usize,
+    pub(super) counts: RecordCounts,
+    /// Whether one of these numbers may have changed since it was last reset.
+    pub(super) changed: bool,
 }
 
 /// What became of records of reservations without a request of their own.
@@ -90,36 +90,10 @@ impl MarksTable {
         }
     }
 
-    /// Whether records or their counts may have changed since the last call.
-    #[inline]
-    pub(super) fn take_changed(&mut self) -> bool {
-        std::mem::take(&mut self.changed)
-    }
-
-    /// What became of records since the last call.
-    pub(super) fn take_counts(&mut self) -> RecordCounts {
-        std::mem::take(&mut self.counts)
-    }
-
     /// Counts what became of records.
     pub(super) fn counts_mut(&mut self) -> &mut RecordCounts {
         self.changed = true;
         &mut self.counts
-    }
-
-    /// The records of all reservations: open, settled and refused.
-    pub(super) fn records(&self) -> usize {
-        self.records
-    }
-
-    /// The open reservations of all buckets.
-    pub(super) fn open(&self) -> usize {
-        self.open
-    }
-
-    /// The capacity of all marks together.
-    pub(super) fn capacity(&self) -> usize {
-        self.capacity
     }
 
     /// How many bytes of the heap the table takes.

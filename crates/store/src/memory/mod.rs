@@ -156,13 +156,9 @@ impl Store for MemoryStore {
 
 impl StoreBuilder for MemoryBuilder {
     fn build(&self, setup: &Setup) -> Result<StoreWithWorkers, BuildError> {
-        let Setup {
-            clock,
-            metrics,
-            memory,
-            recorder,
-        } = setup;
-        let (store, workers) = MemoryStore::recorded(memory, clock, metrics, recorder.as_ref());
+        let recorder = setup.recorder.as_ref();
+        let (store, workers) =
+            MemoryStore::recorded(&setup.memory, &setup.clock, &setup.metrics, recorder);
         let workers = workers.into_iter();
         let workers = workers.map(|worker| Box::pin(worker.run()) as Worker);
         Ok((Arc::new(store), workers.collect()))

@@ -14,12 +14,13 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use tokio::sync::Notify;
 
 use super::decider::PartitionDecider;
 use crate::queue::{Batch, InlineDecider};
+use tollgate_system::per_thread::lock;
 use tollgate_telemetry::metrics::PartitionLevels;
 
 /// A partition, and who may take it.
@@ -59,7 +60,7 @@ impl PartitionOwnership {
 
     /// The partition, before its worker runs: no other task takes it.
     pub(super) fn take_before_start(&self) -> MutexGuard<'_, PartitionDecider> {
-        self.decider.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.decider)
     }
 
     /// The worker runs: tasks may take the partition.

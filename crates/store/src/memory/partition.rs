@@ -71,7 +71,7 @@ impl Partition {
 
     /// The capacity of all marks.
     pub(super) fn marks(&self) -> usize {
-        self.tables.marks.capacity()
+        self.tables.marks.capacity
     }
 
     /// How many checks were not decided by a bucket of their own, for lack of memory, since
@@ -417,18 +417,18 @@ impl Partition {
 impl Partition {
     /// How many records of reservations there are, and how many of them are open.
     pub(super) fn records(&self) -> [usize; 2] {
-        [self.tables.marks.records(), self.tables.marks.open()]
+        [self.tables.marks.records, self.tables.marks.open]
     }
 
     /// Whether these numbers or those of `take_record_counts` may have changed since the last call.
     #[inline]
     pub(super) fn take_records_changed(&mut self) -> bool {
-        self.tables.marks.take_changed()
+        std::mem::take(&mut self.tables.marks.changed)
     }
 
     /// What became of records since the last call.
     pub(super) fn take_record_counts(&mut self) -> RecordCounts {
-        self.tables.marks.take_counts()
+        std::mem::take(&mut self.tables.marks.counts)
     }
 
     /// Makes space for one more record of a reservation.
