@@ -727,7 +727,8 @@ mod tests {
         drop(caller(1));
         caller(3).release();
         let decision = Decision::of_code(Code::Ok);
-        let response = EncodedResponse::new(&decision, &[3]);
+        let mut buffer = Vec::new();
+        let response = EncodedResponse::new(&decision, &mut buffer, |into| into.push(3));
         let answer = response.message();
         caller(5).respond(Ok(response));
         let http2 = http2.borrow();

@@ -285,7 +285,7 @@ impl CallBounds {
         answered.map_or(response, |code| {
             let mut frame = BytesMut::new();
             let decision = Decision::of_code(code);
-            EncodedResponse::new(&decision, &[]).write_frame(&mut frame);
+            EncodedResponse::new(&decision, &mut Vec::new(), |_| ()).write_frame(&mut frame);
             framed(frame)
         })
     }

@@ -3,3 +3,4 @@
 pub mod fields;
 pub mod proto;
 pub mod protobuf_json;
+pub mod put;

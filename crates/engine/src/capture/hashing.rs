@@ -2,10 +2,11 @@
 //! the threads that decide.
 
 use super::compared::ComparedKeys;
-use super::item::{CALL, REQUEST, RESET, put_bytes, put_item, put_message};
+use super::item::{CALL, REQUEST, RESET, put_item};
 use super::walk::{Field, fields, items};
 use crate::value_hash::ShownValues;
 use tollgate_wire::fields::Value;
+use tollgate_wire::put::{put_bytes, put_message};
 
 /// The field with the encoded request, in requests and in resets.
 const MESSAGE: u32 = 3;
@@ -42,14 +43,14 @@ pub fn hash_values<'k>(
             values,
             keys: compared(generation),
         };
-        put_item(item.field, &mut hashed, |into| {
+        put_item(&mut hashed, item.field, |into| {
             for field in fields(item.body) {
                 match field.value {
                     Value::Bytes(message) if field.number == MESSAGE => {
-                        put_message(MESSAGE, into, |into| messages.request(message, into));
+                        put_message(into, MESSAGE, |into| messages.request(message, into));
                     }
                     Value::Bytes(asked) if field.number == ASKED => {
-                        put_message(ASKED, into, |into| messages.call(asked, into));
+                        put_message(into, ASKED, |into| messages.call(asked, into));
                     }
                     _ => into.extend_from_slice(field.whole),
                 }
@@ -71,35 +72,21 @@ impl MessageHasher<'_> {
     /// What a call asks, with the hash of the id: no rule compares one. An id in a descriptor has
     /// the same hash.
     fn call(&self, asked: &[u8], into: &mut Vec<u8>) {
-        for field in fields(asked) {
-            match field.bytes_of(RESERVATION) {
-                None => into.extend_from_slice(field.whole),
-                Some(id) => put_bytes(RESERVATION, self.values.hashed(id).as_bytes(), into),
-            }
-        }
+        replace(RESERVATION, asked, into, |id, into| {
+            put_bytes(into, RESERVATION, self.values.hashed(id).as_bytes());
+        });
     }
 
     /// A `RateLimitRequest`.
     fn request(&self, message: &[u8], into: &mut Vec<u8>) {
         let domain = fields(message).find_map(|field| field.bytes_of(1));
         let domain = domain.unwrap_or_default();
-        for field in fields(message) {
-            match field.bytes_of(2) {
-                None => into.extend_from_slice(field.whole),
-                Some(descriptor) => {
-                    put_message(2, into, |into| self.descriptor(descriptor, domain, into));
-                }
-            }
-        }
-    }
-
-    fn descriptor(&self, descriptor: &[u8], domain: &[u8], into: &mut Vec<u8>) {
-        for field in fields(descriptor) {
-            match field.bytes_of(1) {
-                None => into.extend_from_slice(field.whole),
-                Some(entry) => put_message(1, into, |into| self.entry(entry, domain, into)),
-            }
-        }
+        let entry = |entry: &[u8], into: &mut Vec<u8>| {
+            put_message(into, 1, |into| self.entry(entry, domain, into));
+        };
+        replace(2, message, into, |descriptor, into| {
+            put_message(into, 2, |into| replace(1, descriptor, into, entry));
+        });
     }
 
     fn entry(&self, entry: &[u8], domain: &[u8], into: &mut Vec<u8>) {
@@ -111,11 +98,21 @@ impl MessageHasher<'_> {
         let key = last(1).unwrap_or_default();
         // Without a value there is nothing to hide.
         let value = last(2).unwrap_or_default();
-        put_bytes(1, key, into);
+        put_bytes(into, 1, key);
         if value.is_empty() || self.keys.is_some_and(|keys| keys.stays(domain, key, value)) {
-            put_bytes(2, value, into);
+            put_bytes(into, 2, value);
         } else {
-            put_bytes(2, self.values.hashed(value).as_bytes(), into);
+            put_bytes(into, 2, self.values.hashed(value).as_bytes());
+        }
+    }
+}
+
+/// Writes a message, with what `put` writes in place of its fields of this number.
+fn replace(number: u32, message: &[u8], into: &mut Vec<u8>, put: impl Fn(&[u8], &mut Vec<u8>)) {
+    for field in fields(message) {
+        match field.bytes_of(number) {
+            None => into.extend_from_slice(field.whole),
+            Some(bytes) => put(bytes, into),
         }
     }
 }

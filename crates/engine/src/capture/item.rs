@@ -6,6 +6,7 @@
 use tollgate_limiter::Timestamp;
 
 use tollgate_store::CheckStamp;
+use tollgate_wire::put::{put_bytes, put_delimited, put_message, put_number, put_packed};
 
 /// The numbers of the items in `Item`.
 pub(super) const RULES: u32 = 2;
@@ -55,38 +56,30 @@ impl RequestItem<'_> {
     /// Writes it, if the vector then has at most `len_max` bytes or was empty. False if not.
     pub(super) fn write(&self, into: &mut Vec<u8>, len_max: usize) -> bool {
         let texts = [self.message, self.descriptor_codes, self.call].map(<[u8]>::len);
-        let checks = self.checks.len().saturating_mul(CHECK_BYTES_MAX);
-        let most = texts.iter().sum::<usize>().saturating_add(checks);
-        let len = into
-            .len()
-            .saturating_add(most)
-            .saturating_add(FIXED_BYTES_MAX);
-        if len > len_max && !into.is_empty() {
+        let most = texts.iter().sum::<usize>() + self.checks.len() * CHECK_BYTES_MAX;
+        if into.len() + most + FIXED_BYTES_MAX > len_max && !into.is_empty() {
             return false;
         }
         let field = if self.call.is_empty() { REQUEST } else { CALL };
-        put_item(field, into, |into| {
-            put_field(1, self.order, into);
-            put_field(2, self.at.as_us(), into);
-            put_bytes(3, self.message, into);
-            put_field(4, u64::from(self.code), into);
-            put_bytes(5, self.descriptor_codes, into);
-            put_field(6, self.generation.cast_unsigned(), into);
+        put_item(into, field, |into| {
+            put_number(into, 1, self.order);
+            put_number(into, 2, self.at.as_us());
+            put_bytes(into, 3, self.message);
+            put_number(into, 4, u64::from(self.code));
+            put_bytes(into, 5, self.descriptor_codes);
+            put_number(into, 6, self.generation.cast_unsigned());
             for (position, stamp) in self.stamps() {
                 put_stamp(7, position, stamp, into);
             }
             let checks = self.checks.iter().enumerate();
             let undecided = checks.filter(|(_, check)| !check.is_decided);
-            put_packed(8, undecided.map(|(position, _)| position as u64), into);
-            put_packed(
-                9,
-                self.checks.iter().map(|check| u64::from(check.rule)),
-                into,
-            );
+            put_packed(into, 8, undecided.map(|(position, _)| position as u64));
+            let rules = self.checks.iter().map(|check| u64::from(check.rule));
+            put_packed(into, 9, rules);
             let refused = self.checks.iter().map(|check| u64::from(check.is_refused));
-            put_packed(10, refused, into);
-            put_field(11, u64::from(self.is_late), into);
-            put_bytes(12, self.call, into);
+            put_packed(into, 10, refused);
+            put_number(into, 11, u64::from(self.is_late));
+            put_bytes(into, 12, self.call);
         });
         true
     }
@@ -110,10 +103,10 @@ impl RequestItem<'_> {
 
 /// Writes a refund of the hits that these checks took; 0 stands for a check without a number.
 pub(super) fn put_refund(order: u64, at: Timestamp, taken: &[u64], into: &mut Vec<u8>) {
-    put_item(REFUND, into, |into| {
-        put_field(1, order, into);
-        put_field(2, at.as_us(), into);
-        put_packed(3, taken.iter().copied().filter(|order| *order != 0), into);
+    put_item(into, REFUND, |into| {
+        put_number(into, 1, order);
+        put_number(into, 2, at.as_us());
+        put_packed(into, 3, taken.iter().copied().filter(|order| *order != 0));
     });
 }
 
@@ -121,10 +114,10 @@ pub(super) fn put_refund(order: u64, at: Timestamp, taken: &[u64], into: &mut Ve
 pub(super) fn put_reset(message: &[u8], stamps: &[CheckStamp], into: &mut Vec<u8>) {
     let first = stamps.iter().min_by_key(|stamp| stamp.order);
     let first = first.copied().unwrap_or_default();
-    put_item(RESET, into, |into| {
-        put_field(1, first.order, into);
-        put_field(2, first.at.as_us(), into);
-        put_bytes(3, message, into);
+    put_item(into, RESET, |into| {
+        put_number(into, 1, first.order);
+        put_number(into, 2, first.at.as_us());
+        put_bytes(into, 3, message);
         for (position, stamp) in (0..).zip(stamps) {
             if stamp.order != first.order {
                 put_stamp(4, position, *stamp, into);
@@ -135,104 +128,45 @@ pub(super) fn put_reset(message: &[u8], stamps: &[CheckStamp], into: &mut Vec<u8
 
 /// Writes what was not recorded, by cause in the order of the format.
 pub(super) fn put_skipped(counts: &[u64], into: &mut Vec<u8>) {
-    put_item(SKIPPED, into, |into| {
+    put_item(into, SKIPPED, |into| {
         for (field, count) in (1..).zip(counts) {
-            put_field(field, *count, into);
+            put_number(into, field, *count);
         }
     });
 }
 
 /// Writes that nothing with a lower order follows.
 pub(super) fn put_watermark(order: u64, into: &mut Vec<u8>) {
-    put_item(WATERMARK, into, |into| put_field(1, order, into));
+    put_item(into, WATERMARK, |into| put_number(into, 1, order));
 }
 
 /// Writes the end.
 pub(super) fn put_end(reason: &str, requests: u64, into: &mut Vec<u8>) {
-    put_item(END, into, |into| {
-        put_bytes(1, reason.as_bytes(), into);
-        put_field(2, requests, into);
+    put_item(into, END, |into| {
+        put_bytes(into, 1, reason.as_bytes());
+        put_number(into, 2, requests);
     });
 }
 
 /// Writes an encoded header as an item.
 pub fn encode_header_item(header: &[u8], into: &mut Vec<u8>) {
-    put_item(HEADER, into, |into| into.extend_from_slice(header));
+    put_item(into, HEADER, |into| into.extend_from_slice(header));
 }
 
 /// Writes encoded rules as an item.
 pub fn encode_rules_item(rules: &[u8], into: &mut Vec<u8>) {
-    put_item(RULES, into, |into| into.extend_from_slice(rules));
+    put_item(into, RULES, |into| into.extend_from_slice(rules));
 }
 
 /// Writes an item, with its length in front.
-pub(super) fn put_item(field: u32, into: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
-    let start = into.len();
-    put_message(field, into, body);
-    let len = into.len().saturating_sub(start);
-    put_varint(len as u64, into);
-    move_to_front(start, len, into);
-}
-
-/// Writes a message, also an empty one. Its length is known once it is written, and goes in front.
-pub(super) fn put_message(field: u32, into: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
-    let start = into.len();
-    body(into);
-    let len = into.len().saturating_sub(start);
-    put_tag(field, 2, into);
-    put_varint(len as u64, into);
-    move_to_front(start, len, into);
-}
-
-/// Moves what was written behind the `len` bytes from `start` in front of them.
-fn move_to_front(start: usize, len: usize, into: &mut [u8]) {
-    if let Some(written) = into.get_mut(start..) {
-        written.rotate_left(len);
-    }
+pub(super) fn put_item(into: &mut Vec<u8>, field: u32, body: impl FnOnce(&mut Vec<u8>)) {
+    put_delimited(into, |into| put_message(into, field, body));
 }
 
 fn put_stamp(field: u32, position: u64, stamp: CheckStamp, into: &mut Vec<u8>) {
-    put_message(field, into, |into| {
-        put_field(1, position, into);
-        put_field(2, stamp.order, into);
-        put_field(3, stamp.at.as_us(), into);
+    put_message(into, field, |into| {
+        put_number(into, 1, position);
+        put_number(into, 2, stamp.order);
+        put_number(into, 3, stamp.at.as_us());
     });
-}
-
-fn put_tag(field: u32, wire: u32, into: &mut Vec<u8>) {
-    put_varint(u64::from(field << 3 | wire), into);
-}
-
-/// Writes a number. 0 is not written.
-fn put_field(field: u32, value: u64, into: &mut Vec<u8>) {
-    if value != 0 {
-        put_tag(field, 0, into);
-        put_varint(value, into);
-    }
-}
-
-pub(super) fn put_bytes(field: u32, bytes: &[u8], into: &mut Vec<u8>) {
-    if !bytes.is_empty() {
-        put_tag(field, 2, into);
-        put_varint(bytes.len() as u64, into);
-        into.extend_from_slice(bytes);
-    }
-}
-
-fn put_packed(field: u32, values: impl Iterator<Item = u64>, into: &mut Vec<u8>) {
-    let mut values = values.peekable();
-    if values.peek().is_some() {
-        put_message(field, into, |into| {
-            values.for_each(|value| put_varint(value, into));
-        });
-    }
-}
-
-#[allow(clippy::cast_possible_truncation)] // seven bits at a time
-fn put_varint(mut value: u64, into: &mut Vec<u8>) {
-    while value > 0x7f {
-        into.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    into.push(value as u8);
 }

@@ -5,32 +5,33 @@
 //! What it deliberately does not do: choose the content (`api/answer`), encode other calls, whose
 //! tasks use prost.
 
-use tollgate_limiter::{Code, LimitOrigin, Outcome, PlannedCheck};
+use tollgate_limiter::{Code, Outcome, PlannedCheck};
 
 use crate::pipeline::api_call::Decided;
-use crate::pipeline::encode::{optional_number_bytes, put_head, put_number};
 use tollgate_wire::proto::tollgate::v1::Verdict;
+use tollgate_wire::put::{put_bytes, put_message, put_number};
 
-/// Keys of a response's fields.
-const VERDICT: u8 = 1 << 3;
-const REMAINING: u8 = 2 << 3;
-const RESET: u8 = 3 << 3 | 2;
-const RETRY_AFTER: u8 = 4 << 3 | 2;
-const LIMITS: u8 = 5 << 3 | 2;
-const NO_LIMIT: u8 = 6 << 3 | 2;
-/// Keys of a limit's fields.
-const DESCRIPTOR: u8 = 1 << 3;
-const NAME: u8 = 2 << 3 | 2;
-const RULE: u8 = 3 << 3 | 2;
-const REQUESTS_PER_UNIT: u8 = 4 << 3;
-const WINDOW: u8 = 5 << 3 | 2;
-const LIMIT_VERDICT: u8 = 6 << 3;
-const LIMIT_REMAINING: u8 = 7 << 3;
-const LIMIT_RESET: u8 = 8 << 3 | 2;
-const LIMIT_RETRY_AFTER: u8 = 9 << 3 | 2;
-/// Keys of a duration's fields.
-const SECONDS: u8 = 1 << 3;
-const NANOS: u8 = 2 << 3;
+/// Numbers of a response's fields.
+const VERDICT: u32 = 1;
+const REMAINING: u32 = 2;
+const ZERO_REMAINING: [u8; 2] = [2 << 3, 0];
+const RESET: u32 = 3;
+const RETRY_AFTER: u32 = 4;
+const LIMITS: u32 = 5;
+const NO_LIMIT: u32 = 6;
+/// Numbers of a limit's fields.
+const DESCRIPTOR: u32 = 1;
+const NAME: u32 = 2;
+const RULE: u32 = 3;
+const REQUESTS_PER_UNIT: u32 = 4;
+const WINDOW: u32 = 5;
+const LIMIT_VERDICT: u32 = 6;
+const LIMIT_REMAINING: u32 = 7;
+const LIMIT_RESET: u32 = 8;
+const LIMIT_RETRY_AFTER: u32 = 9;
+/// Numbers of a duration's fields.
+const SECONDS: u32 = 1;
+const NANOS: u32 = 2;
 
 /// One check that was decided.
 pub(super) struct DecidedCheck<'a> {
@@ -43,7 +44,6 @@ pub(super) struct DecidedCheck<'a> {
 #[derive(Debug, Default)]
 pub(super) struct CheckBuffers {
     answer: Vec<u8>,
-    limit: Vec<u8>,
     window: String,
 }
 
@@ -58,7 +58,7 @@ impl CheckBuffers {
         if let Some(tightest) = tightest {
             // Absent means that there is no limit, so a 0 is written.
             if tightest.remaining == 0 {
-                into.extend_from_slice(&[REMAINING, 0]);
+                into.extend_from_slice(&ZERO_REMAINING);
             }
             put_number(into, REMAINING, tightest.remaining);
             put_duration(into, RESET, tightest.reset_us);
@@ -71,37 +71,32 @@ impl CheckBuffers {
     /// Adds a limit, of the rule of this name.
     pub(super) fn limit(&mut self, check: &DecidedCheck<'_>, rule: &str, is_refused: bool) {
         let (limit, outcome) = (&check.planned.check.limit, check.outcome);
-        let name = match check.planned.origin {
-            LimitOrigin::Rule(rule) => &*rule.name,
-            LimitOrigin::Override => "",
-        };
+        let name = check.planned.origin.rule().map_or("", |rule| &*rule.name);
         let code = if is_refused {
             Code::OverLimit
         } else {
             Code::Ok
         };
-        let into = &mut self.limit;
-        into.clear();
-        put_number(into, DESCRIPTOR, check.descriptor as u64);
-        put_text(into, NAME, name);
-        put_text(into, RULE, rule);
-        put_number(into, REQUESTS_PER_UNIT, limit.requests());
         self.window.clear();
         limit.write_window(&mut self.window);
-        put_text(into, WINDOW, &self.window);
-        put_number(into, LIMIT_VERDICT, verdict(code));
-        put_number(into, LIMIT_REMAINING, outcome.remaining);
-        put_duration(into, LIMIT_RESET, outcome.reset_us);
-        if let Some(retry_us) = outcome.retry_us.filter(|_| is_refused) {
-            put_duration(into, LIMIT_RETRY_AFTER, retry_us);
-        }
-        put_head(&mut self.answer, LIMITS, into.len());
-        self.answer.extend_from_slice(into);
+        put_message(&mut self.answer, LIMITS, |into| {
+            put_number(into, DESCRIPTOR, check.descriptor as u64);
+            put_bytes(into, NAME, name.as_bytes());
+            put_bytes(into, RULE, rule.as_bytes());
+            put_number(into, REQUESTS_PER_UNIT, limit.requests());
+            put_bytes(into, WINDOW, self.window.as_bytes());
+            put_number(into, LIMIT_VERDICT, verdict(code));
+            put_number(into, LIMIT_REMAINING, outcome.remaining);
+            put_duration(into, LIMIT_RESET, outcome.reset_us);
+            if let Some(retry_us) = outcome.retry_us.filter(|_| is_refused) {
+                put_duration(into, LIMIT_RETRY_AFTER, retry_us);
+            }
+        });
     }
 
     /// Says why no limit applies.
     pub(super) fn no_limit(&mut self, why: &str) {
-        put_text(&mut self.answer, NO_LIMIT, why);
+        put_bytes(&mut self.answer, NO_LIMIT, why.as_bytes());
     }
 
     /// The message.
@@ -118,18 +113,10 @@ fn verdict(code: Code) -> u64 {
     verdict as u64
 }
 
-fn put_text(into: &mut Vec<u8>, key: u8, text: &str) {
-    if !text.is_empty() {
-        put_head(into, key, text.len());
-        into.extend_from_slice(text.as_bytes());
-    }
-}
-
 /// Puts a duration to the microsecond, also one of 0.
-fn put_duration(into: &mut Vec<u8>, key: u8, us: u64) {
-    let (seconds, nanos) = (us / 1_000_000, us % 1_000_000 * 1_000);
-    let bytes = optional_number_bytes(seconds).saturating_add(optional_number_bytes(nanos));
-    put_head(into, key, bytes);
-    put_number(into, SECONDS, seconds);
-    put_number(into, NANOS, nanos);
+fn put_duration(into: &mut Vec<u8>, field: u32, us: u64) {
+    put_message(into, field, |into| {
+        put_number(into, SECONDS, us / 1_000_000);
+        put_number(into, NANOS, us % 1_000_000 * 1_000);
+    });
 }

@@ -39,7 +39,8 @@ impl Pipeline {
             Stage::Bound(code, _) => {
                 self.show_unmatched(pending, scratch, now_us, End::Bound(code));
                 let decision = Decision::of_code(code);
-                Some(respond(Ok(EncodedResponse::new(&decision, &[]))))
+                let buffer = &mut scratch.response;
+                Some(respond(Ok(EncodedResponse::new(&decision, buffer, |_| ()))))
             }
             Stage::Planned(rules) => {
                 let plan = Plan::from_buffer(std::mem::take(&mut pending.plan), &rules.rules);
@@ -100,9 +101,11 @@ impl Pipeline {
                     _ if is_left => None,
                     Some(error) => Some(respond(Err(error))),
                     None => {
-                        let extras = &mut scratch.extras;
-                        self.encode_extras(&pending.message, &plan, &decision, extras);
-                        Some(respond(Ok(EncodedResponse::new(&decision, extras))))
+                        let (message, buffer) = (&pending.message, &mut scratch.response);
+                        let response = EncodedResponse::new(&decision, buffer, |into| {
+                            self.encode_extras(message, &plan, &decision, into);
+                        });
+                        Some(respond(Ok(response)))
                     }
                 };
                 scratch.statuses = decision.recycle_statuses();
@@ -260,7 +263,6 @@ impl Pipeline {
         decision: &Decision<'_>,
         into: &mut Vec<u8>,
     ) {
-        into.clear();
         let policy = &self.config;
         let over_limit = over_limit::chosen(plan, decision);
         if over_limit.is_none() && policy.headers.is_none() && !policy.dynamic_metadata {

@@ -9,17 +9,10 @@
 
 use std::num::NonZeroU32;
 
-use prost::Message as _;
-use prost::encoding::{bytes, uint64};
-
 use crate::pipeline::policy::RequestPolicy;
 use tollgate_limiter::{Code, CurrentLimit, Hits, Limit, Override, Request, Status, Unit};
-use tollgate_wire::proto::envoy::extensions::common::ratelimit::v3::{
-    RateLimitDescriptor, rate_limit_descriptor, rate_limit_descriptor::RateLimitOverride,
-};
-use tollgate_wire::proto::envoy::service::ratelimit::v3::{
-    RateLimitRequest, rate_limit_response as response,
-};
+use tollgate_wire::proto::envoy::service::ratelimit::v3::rate_limit_response as response;
+use tollgate_wire::put::{put_bytes, put_message, put_number};
 
 /// Each unit and its number on the wire, in both of Envoy's enums.
 const UNITS: [(Unit, response::rate_limit::Unit); 7] = [
@@ -94,58 +87,40 @@ pub(crate) fn encode_request(
     request: &Request<'_>,
     hits_of: impl Fn(Hits) -> Option<u64>,
 ) -> Vec<u8> {
-    let mut buckets = Vec::new();
-    let descriptors = request.descriptors().map(|descriptor| {
-        buckets.push(match descriptor.limit {
-            Some(Override::Bucket(limit)) => Some(*limit),
-            _ => None,
+    let mut message = Vec::new();
+    put_bytes(&mut message, 1, request.domain);
+    for descriptor in request.descriptors() {
+        put_message(&mut message, 2, |into| {
+            for entry in descriptor.entries {
+                put_message(into, 1, |into| {
+                    put_bytes(into, 1, entry.key);
+                    put_bytes(into, 2, entry.value);
+                });
+            }
+            if let Some(Override::Bucket(limit)) = descriptor.limit {
+                put_message(into, 2, |into| put_bucket(into, limit));
+            }
+            if let Some(hits) = hits_of(descriptor.hits) {
+                put_message(into, 3, |into| put_number(into, 1, hits));
+            }
         });
-        let entries = descriptor.entries.iter();
-        let entries = entries.map(|entry| rate_limit_descriptor::Entry {
-            key: entry.key.to_vec().into(),
-            value: entry.value.to_vec().into(),
-        });
-        RateLimitDescriptor {
-            entries: entries.collect(),
-            hits_addend: hits_of(descriptor.hits),
-            ..RateLimitDescriptor::default()
-        }
-    });
-    let descriptors: Vec<_> = descriptors.collect();
-    if buckets.iter().all(Option::is_none) {
-        let message = RateLimitRequest {
-            domain: request.domain.to_vec().into(),
-            descriptors,
-            ..RateLimitRequest::default()
-        };
-        return message.encode_to_vec();
-    }
-    let domain = RateLimitRequest {
-        domain: request.domain.to_vec().into(),
-        ..RateLimitRequest::default()
-    };
-    let mut message = domain.encode_to_vec();
-    for (descriptor, limit) in descriptors.iter().zip(buckets) {
-        let mut encoded = descriptor.encode_to_vec();
-        if let Some(limit) = limit {
-            bytes::encode(2, &encode_bucket(&limit), &mut encoded);
-        }
-        bytes::encode(2, &encoded, &mut message);
     }
     message
 }
 
-/// A token bucket as an encoded `RateLimitOverride`, with the field [`BURST`].
-fn encode_bucket(limit: &Limit) -> Vec<u8> {
+/// Puts a token bucket as the fields of a `RateLimitOverride`, with the field [`BURST`].
+fn put_bucket(into: &mut Vec<u8>, limit: &Limit) {
     let unit = UNITS.iter().find(|(unit, _)| Some(*unit) == limit.unit());
-    let fields = RateLimitOverride {
-        requests_per_unit: to_32_bits(limit.requests()),
-        unit: unit.map_or(0, |(_, number)| i32::from(*number)),
-        unit_multiplier: Some(limit.unit_multiplier().get()),
-    };
-    let mut encoded = fields.encode_to_vec();
-    uint64::encode(BURST, &limit.burst(), &mut encoded);
-    encoded
+    put_number(into, 1, to_32_bits(limit.requests()).into());
+    put_number(into, 2, unit.map_or(0, |(_, unit)| number(*unit)));
+    let multiplier = u64::from(limit.unit_multiplier().get());
+    put_message(into, 3, |into| put_number(into, 1, multiplier));
+    put_number(into, BURST, limit.burst());
+}
+
+/// The number of an enum's value. All encoded values are positive.
+pub(super) fn number(value: impl Into<i32>) -> u64 {
+    u64::from(value.into().unsigned_abs())
 }
 
 /// The number of a code on the wire.

@@ -28,8 +28,8 @@ use tollgate_store::{
 pub(crate) struct Scratch {
     pub(super) request: Request<'static>,
     pub(super) statuses: Vec<Status<'static>>,
-    /// The encoded fields of a response that only some have.
-    pub(super) extras: Vec<u8>,
+    /// The encoded response.
+    pub(super) response: Vec<u8>,
     /// The encoded answer to a check of the API.
     pub(super) check: CheckBuffers,
     pub(crate) observers: Observers,
@@ -104,7 +104,7 @@ impl Scratch {
         Self {
             request: Request::default(),
             statuses: Vec::new(),
-            extras: Vec::new(),
+            response: Vec::new(),
             check: CheckBuffers::default(),
             observers,
         }

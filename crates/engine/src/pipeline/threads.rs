@@ -141,7 +141,7 @@ impl<T> From<RequestError> for TaskAnswer<T> {
 impl From<EncodedResponse<'_>> for CallResponse {
     fn from(response: EncodedResponse<'_>) -> Self {
         Self {
-            code: response.code(),
+            code: response.decision.code,
             message: response.message(),
         }
     }

@@ -288,7 +288,7 @@ impl Simulation {
             tentative,
             scratch,
             |response| match response {
-                Ok(response) => Answer::of(response.decision(), response.message()),
+                Ok(response) => Answer::of(response.decision, response.message()),
                 Err(error) => Answer::without(error),
             },
         );

@@ -308,7 +308,7 @@ impl Pipeline {
             api.is_some_and(|api| matches!(api.step, ApiStep::Peek | ApiStep::Report));
         self.end(pending, scratch, now_us, is_left, |response| {
             let response = response?;
-            let decision = response.decision();
+            let decision = response.decision;
             let headers = self.config.headers.as_ref();
             let headers = headers.map_or_else(Vec::new, |headers| headers.of(decision));
             let headers = headers.into_iter();
