@@ -17,6 +17,7 @@ use tollgate_system::keyed_hash::KeyedHash;
 use tollgate_telemetry::metrics::Metrics;
 
 /// The parts of a pipeline that quotas need.
+#[derive(Clone)]
 pub struct QuotaParts {
     pub(crate) generations: Arc<Generations>,
     pub(crate) hash: KeyedHash,

@@ -1,4 +1,4 @@
-//! Plays proxies against the buckets of the service, on a clock that the caller moves.
+//! Plays proxies against the quota service, on a clock that the caller moves.
 //!
 //! Messages need no time. A step is a tenth of a second, and the buckets are planned as often as
 //! the service plans them. While one id is played the proxies of other ids stay connected and offer
@@ -6,14 +6,23 @@
 //!
 //! What it deliberately does not do: find the rule of an id, or say what is expected.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
 
-use tollgate_limiter::Key;
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tollgate_limiter::Timestamp;
 
-use super::bucket::{Action, Bucket, QuotaTimes, Scratch, ShareId};
+use super::bucket::QuotaTimes;
 use super::proxy::{MilliRate, Proxy, REPORT_MS};
-use super::registry::{BucketPairs, PLAN_INTERVAL, ProxyAction, action_of};
-use crate::pipeline::QuotaRule;
+use super::registry::{
+    BucketPairs, OutgoingMessage, PLAN_INTERVAL, ProxyAction, QuotaBounds, QuotaRegistry,
+    ReportedUsage,
+};
+use crate::pipeline::QuotaParts;
+use tollgate_system::clock::ManualClock;
 
 /// The length of a step, in milliseconds.
 pub const STEP_MS: u64 = 100;
@@ -49,30 +58,20 @@ pub struct Played {
     pub abandoned: bool,
 }
 
-/// Proxies, and the buckets of the service.
-#[derive(Debug)]
+/// Proxies, and the service.
 pub struct Play {
     now_ms: u64,
     next_plan_ms: u64,
     ids: Vec<PlayedId>,
-    service: Service,
-}
-
-#[derive(Debug)]
-struct Service {
+    clock: Arc<ManualClock>,
     times: QuotaTimes,
-    /// Nothing is assigned before this time.
-    learning_until_ms: u64,
-    buckets: HashMap<Key, Bucket>,
-    last_share: ShareId,
-    scratch: Scratch,
+    parts: QuotaParts,
+    registry: QuotaRegistry,
 }
 
-/// An id, its rule if it has one, and the proxies that report it.
-#[derive(Debug)]
+/// An id, and the proxies that report it.
 struct PlayedId {
     id: BucketId,
-    rule: Option<QuotaRule>,
     proxies: Vec<PlayedProxy>,
     totals: Passed,
     is_played: bool,
@@ -81,11 +80,12 @@ struct PlayedId {
     abandoned: bool,
 }
 
-#[derive(Debug)]
 struct PlayedProxy {
     name: String,
     weight: u32,
     proxy: Proxy,
+    /// What the service sends it; none before its first stream.
+    messages: Option<mpsc::Receiver<OutgoingMessage>>,
     passed: Passed,
 }
 
@@ -99,19 +99,24 @@ struct Passed {
 // === impl Play ===
 
 impl Play {
-    /// A service that has run for long, without proxies.
-    pub fn new(ttl_seconds: u32, now_ms: u64) -> Self {
+    /// A service of these parts that has run for long, without proxies. Its clock is its own.
+    pub(crate) fn new(ttl_seconds: u32, now_ms: u64, parts: QuotaParts) -> Self {
+        let times = QuotaTimes::of_service(ttl_seconds);
+        let clock = Arc::new(ManualClock::at(Timestamp::default()));
+        let parts = QuotaParts {
+            clock: clock.clone(),
+            ..parts
+        };
+        let registry = registry(&parts, times);
+        clock.advance_us(times.lives_ms() * 1_000);
         Self {
             now_ms,
             next_plan_ms: now_ms,
             ids: Vec::new(),
-            service: Service {
-                times: QuotaTimes::of_service(ttl_seconds),
-                learning_until_ms: 0,
-                buckets: HashMap::new(),
-                last_share: 0,
-                scratch: Scratch::default(),
-            },
+            clock,
+            times,
+            parts,
+            registry,
         }
     }
 
@@ -125,62 +130,32 @@ impl Play {
     pub fn rest_until(&mut self, then_ms: u64) {
         while self.now_ms.saturating_add(STEP_MS) <= then_ms {
             self.ids.retain(PlayedId::is_remembered);
-            if self.ids.is_empty() && self.service.buckets.is_empty() {
+            if self.ids.is_empty() {
                 break;
             }
             self.step();
         }
-        self.now_ms = self.now_ms.max(then_ms);
+        self.advance_ms(then_ms.saturating_sub(self.now_ms));
     }
 
     /// Replaces the service by one that knows nothing. Proxies keep their assignments until they
     /// expire, and connect again at their next reports.
     pub fn restart(&mut self) {
-        let service = &mut self.service;
-        service.buckets.clear();
-        service.learning_until_ms = self.now_ms.saturating_add(service.times.lives_ms());
+        self.registry = registry(&self.parts, self.times);
         for played in self.ids.iter_mut().flat_map(|id| &mut id.proxies) {
             played.proxy.cut();
         }
     }
 
-    /// Follows rules that have changed: `find` has the rule of an id.
-    pub fn follow_rules(&mut self, find: impl Fn(&BucketId) -> Option<QuotaRule>) {
-        let service = &mut self.service;
-        for id in &mut self.ids {
-            let found = find(&id.id);
-            if let Some(rule) = &found
-                && let Some(bucket) = service.buckets.get_mut(&rule.key)
-            {
-                bucket.set_limit(rule.rate);
-            }
-            let key = found.as_ref().map(|rule| rule.key);
-            let before = std::mem::replace(&mut id.rule, found);
-            let Some(before) = before.filter(|before| Some(before.key) != key) else {
-                continue;
-            };
-            for played in &mut id.proxies {
-                if let Some(share) = played.proxy.stream() {
-                    if let Some(bucket) = service.buckets.get_mut(&before.key) {
-                        bucket.close(share);
-                    }
-                    played.proxy.receive(self.now_ms, ProxyAction::Abandon);
-                    service.connect(&mut played.proxy);
-                    id.abandoned = true;
-                }
-            }
-        }
+    /// Follows rules that have changed.
+    pub fn follow_rules(&mut self) {
+        self.registry.follow_current_rules();
+        self.receive();
     }
 
     /// Plays an id for so many steps. Its proxies are those that are offered; others disconnect.
-    pub fn play(
-        &mut self,
-        id: &BucketId,
-        rule: Option<QuotaRule>,
-        offers: &[Offer],
-        steps: u64,
-    ) -> Played {
-        self.begin(id, rule, offers);
+    pub fn play(&mut self, id: &BucketId, offers: &[Offer], steps: u64) -> Played {
+        self.begin(id, offers);
         for _ in 0..steps {
             self.step();
         }
@@ -199,20 +174,19 @@ impl Play {
             abandoned: played.abandoned,
         };
         for one in &mut played.proxies {
-            one.proxy.offer(0);
+            one.proxy.offered = 0;
         }
         played.is_played = false;
         result
     }
 
     /// Connects and disconnects the proxies of an id, which is played from now on.
-    fn begin(&mut self, id: &BucketId, rule: Option<QuotaRule>, offers: &[Offer]) {
+    fn begin(&mut self, id: &BucketId, offers: &[Offer]) {
         self.ids
             .retain(|known| known.id == *id || known.is_remembered());
         if !self.ids.iter().any(|known| known.id == *id) {
             self.ids.push(PlayedId {
                 id: id.clone(),
-                rule: None,
                 proxies: Vec::new(),
                 totals: Passed::default(),
                 is_played: false,
@@ -220,11 +194,9 @@ impl Play {
                 abandoned: false,
             });
         }
-        let service = &mut self.service;
         let Some(played) = self.ids.iter_mut().find(|known| known.id == *id) else {
             return;
         };
-        played.rule = rule;
         (played.is_played, played.highest, played.abandoned) = (true, 0, false);
         let mut before = std::mem::take(&mut played.proxies);
         for offer in offers {
@@ -234,26 +206,31 @@ impl Play {
                 None => PlayedProxy {
                     name: offer.proxy.clone(),
                     weight: offer.weight,
-                    proxy: Proxy::new(0, service.times.ttl_seconds),
+                    proxy: Proxy::new(0, self.times.ttl_seconds),
+                    messages: None,
                     passed: Passed::default(),
                 },
             };
             proxy.weight = offer.weight;
-            proxy.proxy.offer(offer.rate);
+            if let Some(stream) = proxy.proxy.stream {
+                self.registry.set_weight(stream, offer.weight);
+            }
+            proxy.proxy.offered = offer.rate;
             played.proxies.push(proxy);
         }
-        let bucket = played.rule.as_ref().map(|rule| rule.key);
-        let mut bucket = bucket.and_then(|key| service.buckets.get_mut(&key));
-        for gone in before {
-            if let (Some(bucket), Some(share)) = (&mut bucket, gone.proxy.stream()) {
-                bucket.close(share);
-            }
+        for stream in before.into_iter().filter_map(|gone| gone.proxy.stream) {
+            self.registry.close(stream);
         }
+    }
+
+    fn advance_ms(&mut self, ms: u64) {
+        self.now_ms += ms;
+        self.clock.advance_us(ms * 1_000);
     }
 
     /// A tenth of a second.
     fn step(&mut self) {
-        self.now_ms = self.now_ms.saturating_add(STEP_MS);
+        self.advance_ms(STEP_MS);
         for id in &mut self.ids {
             let mut total: u64 = 0;
             for played in &mut id.proxies {
@@ -263,7 +240,7 @@ impl Play {
             }
             id.totals.push(total);
             id.highest = id.highest.max(id.totals.sum);
-            self.service.take_reports(id, self.now_ms);
+            id.report(&self.registry, self.now_ms);
             if !id.is_played {
                 id.proxies.retain(|played| !played.proxy.is_fresh());
             }
@@ -271,72 +248,33 @@ impl Play {
         if self.now_ms >= self.next_plan_ms {
             let interval_ms = u64::try_from(PLAN_INTERVAL.as_millis()).unwrap_or(STEP_MS);
             self.next_plan_ms = self.now_ms.saturating_add(interval_ms);
-            self.service.plan(&mut self.ids, self.now_ms);
+            {
+                let mut plan = pin!(self.registry.plan());
+                let mut cx = Context::from_waker(Waker::noop());
+                // It waits for nothing, but gives way.
+                while plan.as_mut().poll(&mut cx).is_pending() {}
+            }
+            self.receive();
+        }
+    }
+
+    /// Brings proxies what the service has sent.
+    fn receive(&mut self) {
+        for id in &mut self.ids {
+            for played in &mut id.proxies {
+                id.abandoned |= played.receive(self.now_ms);
+            }
         }
     }
 }
 
-// === impl Service ===
-
-impl Service {
-    /// Opens a stream for a proxy.
-    fn connect(&mut self, proxy: &mut Proxy) {
-        self.last_share += 1;
-        proxy.connect(self.last_share);
-    }
-
-    /// Takes the reports of an id that are due, and answers new proxies.
-    fn take_reports(&mut self, id: &mut PlayedId, now_ms: u64) {
-        for played in &mut id.proxies {
-            if played.proxy.needs_stream(now_ms) {
-                self.connect(&mut played.proxy);
-            }
-            let usage = played.proxy.take_report(now_ms);
-            let (Some(usage), Some(share)) = (usage, played.proxy.stream()) else {
-                continue;
-            };
-            let Some(rule) = &id.rule else {
-                played.proxy.receive(now_ms, ProxyAction::Abandon);
-                id.abandoned = true;
-                continue;
-            };
-            let bucket = self.buckets.entry(rule.key);
-            let bucket = bucket.or_insert_with(|| Bucket::new(rule.rate, self.learning_until_ms));
-            let answer = bucket.report(share, played.weight, usage, now_ms, &self.times);
-            if let Some(strategy) = answer {
-                let action = action_of(Action::Assign(strategy), rule.shadow);
-                played.proxy.receive(now_ms, action);
-            }
-        }
-    }
-
-    /// Plans every bucket, and sends the actions to the proxies.
-    fn plan(&mut self, ids: &mut [PlayedId], now_ms: u64) {
-        let mut actions = Vec::new();
-        for bucket in self.buckets.values_mut() {
-            bucket.plan(now_ms, &self.times, &mut self.scratch, &mut actions);
-        }
-        self.buckets.retain(|_, bucket| !bucket.is_empty());
-        actions.sort_unstable_by_key(|(share, _)| *share);
-        for id in ids {
-            let shadow = id.rule.as_ref().is_some_and(|rule| rule.shadow);
-            for played in &mut id.proxies {
-                let Some(share) = played.proxy.stream() else {
-                    continue;
-                };
-                let found = actions.binary_search_by_key(&share, |(of, _)| *of);
-                let Some(&(_, action)) = found.ok().and_then(|at| actions.get(at)) else {
-                    continue;
-                };
-                played.proxy.receive(now_ms, action_of(action, shadow));
-                if action == Action::Abandon {
-                    // As in the service, a later report is that of a new part.
-                    self.connect(&mut played.proxy);
-                    id.abandoned = true;
-                }
-            }
-        }
-    }
+/// The service with these parts, when it starts.
+fn registry(parts: &QuotaParts, times: QuotaTimes) -> QuotaRegistry {
+    let bounds = QuotaBounds {
+        shares_max: usize::MAX,
+        leased_buckets_max: usize::MAX,
+    };
+    QuotaRegistry::new(parts.clone(), times, bounds, 1)
 }
 
 // === impl PlayedId ===
@@ -345,6 +283,41 @@ impl PlayedId {
     /// Whether anything that is still to come depends on it.
     fn is_remembered(&self) -> bool {
         !self.proxies.is_empty() || self.totals.sum > 0
+    }
+
+    /// Sends the reports that are due, and receives what is answered at once.
+    fn report(&mut self, registry: &QuotaRegistry, now_ms: u64) {
+        let domain = Bytes::copy_from_slice(self.id.domain.as_bytes());
+        for played in &mut self.proxies {
+            let proxy = &mut played.proxy;
+            if proxy.needs_stream(now_ms) {
+                let (stream, messages) = registry.open(played.weight);
+                proxy.connect(stream);
+                played.messages = Some(messages);
+            }
+            if let (Some(usage), Some(stream)) = (proxy.take_report(now_ms), proxy.stream) {
+                let id = self.id.pairs.to_vec();
+                // The stream is open, and has one domain.
+                let _ = registry.report(stream, &domain, vec![ReportedUsage { id, usage }]);
+            }
+            self.abandoned |= played.receive(now_ms);
+        }
+    }
+}
+
+// === impl PlayedProxy ===
+
+impl PlayedProxy {
+    /// Receives what the service has sent. Whether its bucket is abandoned.
+    fn receive(&mut self, now_ms: u64) -> bool {
+        let mut abandoned = false;
+        while let Some(Ok(message)) = self.messages.as_mut().map(mpsc::Receiver::try_recv) {
+            for one in message.actions {
+                self.proxy.receive(now_ms, one.action);
+                abandoned |= one.action == ProxyAction::Abandon;
+            }
+        }
+        abandoned
     }
 }
 

@@ -21,10 +21,10 @@ pub type MilliRate = u64;
 /// A proxy. Tokens are millionths.
 #[derive(Debug, Default)]
 pub(crate) struct Proxy {
-    offered: MilliRate,
+    pub(crate) offered: MilliRate,
     ttl_ms: u64,
-    /// Its stream's part of the bucket.
-    stream: Option<ShareId>,
+    /// The number of its stream; none while it has none.
+    pub(crate) stream: Option<ShareId>,
     strategy: Option<Strategy>,
     /// Whether everything passes, in place of a strategy.
     allows_all: bool,
@@ -49,16 +49,6 @@ impl Proxy {
             ttl_ms: u64::from(ttl_seconds) * 1_000,
             ..Self::default()
         }
-    }
-
-    /// Changes what it offers.
-    pub(crate) fn offer(&mut self, offered: MilliRate) {
-        self.offered = offered;
-    }
-
-    /// The number of its stream; none while it has no stream.
-    pub(crate) fn stream(&self) -> Option<ShareId> {
-        self.stream
     }
 
     /// The rate that it enforces; 0 also where everything passes.
@@ -219,7 +209,7 @@ mod tests {
         proxy.receive(1_000, assign(100));
         assert_eq!(proxy.step(1_100, 100), 1);
         proxy.cut();
-        assert_eq!(proxy.stream(), None);
+        assert_eq!(proxy.stream, None);
         assert_eq!(proxy.step(20_900, 100), 1);
         assert_eq!(proxy.step(21_000, 100), 0);
         proxy.receive(22_000, ProxyAction::AllowAll);

@@ -7,12 +7,10 @@
 //! setting `message-size-max`).
 
 use bytes::Bytes;
-use prost::Message as _;
 
 use crate::quota::bucket::Usage;
 use crate::quota::registry::ReportedUsage;
 use tollgate_wire::fields::{Fields, Value};
-use tollgate_wire::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
 
 /// The most pairs of an id that are looked at. More pairs than a rule can have fit none.
 const PAIRS_MAX: usize = 64;
@@ -32,15 +30,15 @@ pub struct WaitingReport {
     rest: Bytes,
 }
 
-/// The id and what was used, read in place; none when prost must decode it.
-fn read_in_place(usage: &Bytes) -> Option<ReportedUsage> {
-    let mut id = None;
+/// The id and what was used; none when it is malformed. As protobuf merges them, a second id adds
+/// pairs to the first.
+fn read_usage(usage: &Bytes) -> Option<ReportedUsage> {
+    let mut id = Vec::with_capacity(1);
     let (mut allowed, mut denied) = (0, 0);
     let mut fields = Fields(usage);
     while let Some(field) = fields.next()? {
         match field {
-            // A second one would have to be merged.
-            (1, Value::Bytes(message)) if id.is_none() => id = Some(read_id(usage, message)?),
+            (1, Value::Bytes(message)) => read_id(usage, message, &mut id)?,
             (2, Value::Bytes(duration)) => read_duration(duration)?,
             (3, Value::Varint(number)) => allowed = number,
             (4, Value::Varint(number)) => denied = number,
@@ -49,13 +47,12 @@ fn read_in_place(usage: &Bytes) -> Option<ReportedUsage> {
         }
     }
     Some(ReportedUsage {
-        id: id.unwrap_or_default(),
+        id,
         usage: Usage { allowed, denied },
     })
 }
 
-fn read_id(usage: &Bytes, message: &[u8]) -> Option<Vec<(Bytes, Bytes)>> {
-    let mut pairs = Vec::with_capacity(1);
+fn read_id(usage: &Bytes, message: &[u8], pairs: &mut Vec<(Bytes, Bytes)>) -> Option<()> {
     let mut fields = Fields(message);
     while let Some(field) = fields.next()? {
         match field {
@@ -69,7 +66,7 @@ fn read_id(usage: &Bytes, message: &[u8]) -> Option<Vec<(Bytes, Bytes)>> {
             _ => {}
         }
     }
-    Some(pairs)
+    Some(())
 }
 
 fn read_pair(entry: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -95,20 +92,6 @@ fn read_duration(message: &[u8]) -> Option<()> {
         }
     }
     Some(())
-}
-
-/// The same, for messages that need protobuf's merging rules.
-fn decoded(usage: Bytes) -> Result<ReportedUsage, MalformedReport> {
-    let usage = BucketQuotaUsage::decode(usage).map_err(|_| MalformedReport)?;
-    let pairs = usage.bucket_id.into_iter().flat_map(|id| id.bucket);
-    let pairs = pairs.take(PAIRS_MAX).map(|pair| (pair.key, pair.value));
-    Ok(ReportedUsage {
-        id: pairs.collect(),
-        usage: Usage {
-            allowed: usage.num_requests_allowed,
-            denied: usage.num_requests_denied,
-        },
-    })
 }
 
 // === impl WaitingReport ===
@@ -150,9 +133,7 @@ impl WaitingReport {
                 break;
             };
             if let (USAGE, Value::Bytes(usage)) = field {
-                let usage = message.slice_ref(usage);
-                let read = read_in_place(&usage);
-                let usage = read.map_or_else(|| decoded(usage), Ok)?;
+                let usage = read_usage(&message.slice_ref(usage)).ok_or(MalformedReport)?;
                 usages.extend(Some(usage).filter(|usage| !usage.id.is_empty()));
             }
         }

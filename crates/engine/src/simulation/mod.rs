@@ -29,6 +29,7 @@ use crate::pipeline::{
     ApiCall, ApiStep, BucketReset, Generation, Generations, Parts, PendingRequest, Pipeline,
     QuotaRule, RequestError, ResetError, Scratch, decode_recorded, find_quota,
 };
+use crate::quota::play::Play;
 use crate::top_keys::TopKeys;
 use tollgate_rules::reload::Rules;
 use tollgate_store::memory::DirectStore;
@@ -141,6 +142,11 @@ impl Simulation {
     /// Milliseconds for which the clock has moved forward.
     pub fn uptime_ms(&self) -> u64 {
         self.clock.uptime_us() / 1_000
+    }
+
+    /// Plays proxies of the quota service by these rules, from the time of the clock on.
+    pub fn play(&self, ttl_seconds: u32) -> Play {
+        Play::new(ttl_seconds, self.uptime_ms(), self.pipeline.quota_parts())
     }
 
     /// The rule of a bucket's id, whose pairs are sorted by key; none if it fits none.

@@ -137,9 +137,8 @@ pub fn run_on(
     coverage: &mut Coverage,
 ) -> TestResult {
     coverage.require(&file.rules);
-    let ttl_seconds = file.settings.quota_ttl_seconds;
     let mut run = Run {
-        play: Play::new(ttl_seconds, simulation.uptime_ms()),
+        play: simulation.play(file.settings.quota_ttl_seconds),
         simulation,
         rules: &file.rules,
         zone: test.start.clone(),
@@ -178,9 +177,7 @@ impl<'t> Run<'t> {
                 self.play.rest_until(self.simulation.uptime_ms());
                 self.rules = rules;
                 self.simulation.set_rules(rules.rules.clone());
-                let simulation = &self.simulation;
-                self.play
-                    .follow_rules(|id| simulation.quota_rule(id.domain.as_bytes(), &id.pairs));
+                self.play.follow_rules();
             }
             Action::Reset(descriptor) => {
                 let Descriptor { domain, entries } = descriptor;
@@ -203,8 +200,8 @@ impl<'t> Run<'t> {
             play.restart();
         }
         let rule = simulation.quota_rule(id.domain.as_bytes(), &id.pairs);
-        let index = rule.as_ref().map(|rule| rule.index);
-        let result = play.play(id, rule, &quota.offers, quota.steps);
+        let index = rule.map(|rule| rule.index);
+        let result = play.play(id, &quota.offers, quota.steps);
         let us = quota.steps.saturating_mul(STEP_MS).saturating_mul(1_000);
         simulation.set_time(simulation.now().plus_us(us));
         if let Some(index) = index {

@@ -6,7 +6,7 @@
 //! What it deliberately does not do: show values of ids (`admin::quotas`).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tollgate_limiter::Key;
@@ -15,6 +15,7 @@ use super::plan::{SHARES_PER_TURN, give_way};
 use super::{BucketPairs, KeptSums, QuotaRegistry, RuleQuotas, State, StreamId, Tracked};
 use crate::quota::bucket::Scratch;
 use crate::quota::bucket::figures::{BucketFigures, Convergence, ShareFigures};
+use tollgate_system::per_thread::lock;
 
 /// The buckets that a reader asks for.
 pub struct QuotaQuery<'q> {
@@ -68,8 +69,7 @@ impl QuotaRegistry {
 
     /// The sums of the last survey of all buckets, some seconds ago at most.
     pub fn sums(&self) -> KeptSums {
-        let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&sums)
+        Arc::clone(&lock(&self.sums))
     }
 
     /// Surveys all buckets for the metrics of rules and for [`sums`](Self::sums).
@@ -82,7 +82,7 @@ impl QuotaRegistry {
         let rules: KeptSums = self.survey(&all).await.rules.into();
         let rates = rules.iter().map(RuleQuotas::rates);
         self.metrics.quotas.set_rules(rates);
-        *self.sums.lock().unwrap_or_else(PoisonError::into_inner) = rules;
+        *lock(&self.sums) = rules;
     }
 
     /// The buckets of a query. The lock is held for some buckets at a time.

@@ -15,7 +15,7 @@ mod plan;
 mod report;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -32,6 +32,7 @@ use tollgate_store::rate_leases::ReplicaId;
 use tollgate_system::clock::Clock;
 use tollgate_system::key_map::KeyMap;
 use tollgate_system::keyed_hash::KeyedHash;
+use tollgate_system::per_thread::lock;
 use tollgate_telemetry::metrics::{Metrics, RuleRates};
 
 /// Pairs of keys and values, by key.
@@ -226,21 +227,15 @@ impl QuotaRegistry {
         bounds: QuotaBounds,
         replica: ReplicaId,
     ) -> Self {
-        let QuotaParts {
-            generations,
-            hash,
-            clock,
-            metrics,
-            leases,
-        } = parts;
+        let leases = parts.leases;
         Self {
-            learning_until_ms: clock.uptime_us() / 1_000 + times.lives_ms(),
+            learning_until_ms: parts.clock.uptime_us() / 1_000 + times.lives_ms(),
             state: Mutex::default(),
             leases: leases.map(|store| SharedLeases::new(store, replica)),
-            generations,
-            hash,
-            clock,
-            metrics,
+            generations: parts.generations,
+            hash: parts.hash,
+            clock: parts.clock,
+            metrics: parts.metrics,
             times,
             bounds,
             sums: Mutex::default(),
@@ -258,7 +253,7 @@ impl QuotaRegistry {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Adds a stream of this weight. Its messages arrive at the receiver.
@@ -280,6 +275,13 @@ impl QuotaRegistry {
         state.streams.insert(id, stream);
         self.metrics.quotas.streams.inc();
         (id, receiver)
+    }
+
+    /// Changes the weight of a stream.
+    pub(crate) fn set_weight(&self, stream: StreamId, weight: u32) {
+        if let Some(open) = self.state().streams.get_mut(&stream) {
+            open.weight = weight;
+        }
     }
 
     /// Counts a report.

@@ -194,6 +194,11 @@ impl QuotaRegistry {
         }
     }
 
+    /// Follows the rules in use before the next plan or report.
+    pub(crate) fn follow_current_rules(&self) {
+        self.follow_rules(&mut self.state());
+    }
+
     /// Follows the rules in use: limits change, and buckets without a rule are abandoned.
     pub(super) fn follow_rules(&self, state: &mut State) {
         let current = self.generations.current();

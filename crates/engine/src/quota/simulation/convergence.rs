@@ -19,8 +19,8 @@ fn shares_follow_the_demand_within_a_time_to_live_and_two_reports() {
     for step in 0..800 {
         let now_ms = 1_000_000 + step * STEP_MS;
         if step == 400 {
-            proxies[0].offer(10_000);
-            proxies[2].offer(400_000);
+            proxies[0].offered = 10_000;
+            proxies[2].offered = 400_000;
         }
         for (at, action) in arriving.drain(..) {
             proxies[at].receive(now_ms, action_of(action, false));

@@ -148,7 +148,7 @@ impl World {
             if self.random.once_in(3_000) {
                 let offers = 2 * self.scenario.limit / ONE_PER_SECOND + 2;
                 let offered = self.random.below(offers) * 1_000;
-                self.proxies[at].offer(offered);
+                self.proxies[at].offered = offered;
             }
         }
         self.deliver_reports();
@@ -184,7 +184,7 @@ impl World {
             self.proxies[at].connect(self.last_stream);
             self.owners.insert(self.last_stream, at);
         }
-        let Some(stream) = self.proxies[at].stream() else {
+        let Some(stream) = self.proxies[at].stream else {
             return;
         };
         let Some(usage) = self.proxies[at].take_report(now_ms) else {
@@ -305,7 +305,7 @@ impl World {
             if self.homes[proxy] != at {
                 continue;
             }
-            if let Some(stream) = self.proxies[proxy].stream() {
+            if let Some(stream) = self.proxies[proxy].stream {
                 self.owners.remove(&stream);
             }
             let back_ms = self.now_ms + self.random.below(REPORT_MS);

@@ -6,7 +6,7 @@ use tollgate_test_support::seeded_rng::SeededRng;
 use super::*;
 use tollgate_wire::proto::envoy::service::rate_limit_quota::v3::bucket_id::BucketEntry;
 use tollgate_wire::proto::envoy::service::rate_limit_quota::v3::{
-    BucketId, RateLimitQuotaUsageReports,
+    BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
 };
 
 type Pairs = Vec<(Bytes, Bytes)>;
