@@ -80,10 +80,10 @@ async fn set(state: AdminState, request: OverrideRequest) -> Result<OverrideStat
     if let Some(records) = state.parts.engine.store.shared_records() {
         // Its name among the records that replicas share.
         let name = json(&OverrideKey {
-            domain: one.kept().domain.clone(),
-            descriptor: one.kept().descriptor.clone(),
+            domain: one.kept.domain.clone(),
+            descriptor: one.kept.descriptor.clone(),
         })?;
-        let record = json(one.kept())?;
+        let record = json(&one.kept)?;
         let max = state.parts.engine.generations.overrides_max();
         let is_set = records.set(name, record, max).await;
         if !is_set.map_err(unavailable)? {

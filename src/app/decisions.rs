@@ -8,7 +8,7 @@ use crate::admin_api::{ValueMode, Verdict};
 use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::decisions::{
-    DecisionLog, Decisions, DecisionsSetup, LimitEvents, LogDestination, LogSetup,
+    DecisionLog, Decisions, DecisionsSetup, LimitEvents, LogDestination, LogFile, LogSetup,
 };
 use crate::metrics::Metrics;
 use crate::notify::Webhook;
@@ -63,8 +63,8 @@ fn start_log(
 ) -> Result<Option<DecisionLog>, AppError> {
     let destination = match &settings.target {
         DecisionLogTarget::Off => return Ok(None),
-        DecisionLogTarget::Stdout => LogDestination::Stdout,
-        DecisionLogTarget::File(path) => LogDestination::File(path.clone()),
+        DecisionLogTarget::Stdout => LogDestination::stdout(),
+        DecisionLogTarget::File(path) => LogDestination::File(LogFile::new(path.clone())),
         DecisionLogTarget::Otlp => LogDestination::Otlp(Box::new(collector(tracing)?)),
     };
     let log = DecisionLog::start(LogSetup {

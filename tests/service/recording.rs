@@ -252,11 +252,11 @@ fn replay(items: &[Kind], rules: &str, flags: &[&str]) -> (usize, usize) {
             Event::Check(index, position, at) => {
                 let (recorded, one) = (requests[index], &mut replayed[index]);
                 let mut planned = one.planned.take().unwrap_or_else(|| {
-                    let planned = simulation.begin(&recorded.request).unwrap();
+                    let planned = simulation.begin(&recorded.request, None).unwrap();
                     one.keys = planned.checks().iter().map(|check| check.key).collect();
                     planned
                 });
-                simulation.apply(&mut planned, position, at);
+                simulation.apply(&mut planned, position, at, None);
                 one.left -= 1;
                 if one.left > 0 {
                     one.planned = Some(planned);

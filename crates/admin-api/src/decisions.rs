@@ -134,10 +134,11 @@ impl fmt::Display for ReservationRecord {
 }
 
 /// An answer.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Verdict {
     /// The request passes.
+    #[default]
     Ok,
     /// The request is over a limit.
     OverLimit,
@@ -146,10 +147,11 @@ pub enum Verdict {
 }
 
 /// Why a request or a descriptor was answered as it was.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// Within every limit.
+    #[default]
     WithinLimit,
     /// Over the limit, and refused.
     OverLimit,

@@ -102,23 +102,26 @@ impl Check {
 
 // === impl LimitOrigin ===
 
-impl LimitOrigin<'_> {
+impl<'r> LimitOrigin<'r> {
+    /// The rule of the limit; none for a limit of the request itself.
+    #[inline]
+    pub fn rule(self) -> Option<&'r Rule> {
+        match self {
+            Self::Rule(rule) => Some(rule),
+            Self::Override => None,
+        }
+    }
+
     /// Whether the limit is counted and never enforced.
     #[inline]
     pub fn shadow_mode(self) -> bool {
-        match self {
-            Self::Rule(rule) => rule.shadow_mode,
-            Self::Override => false,
-        }
+        self.rule().is_some_and(|rule| rule.shadow_mode)
     }
 
     /// Whether the limit is a quota: quotas refuse only when all of them do.
     #[inline]
     pub fn quota_mode(self) -> bool {
-        match self {
-            Self::Rule(rule) => rule.quota_mode,
-            Self::Override => false,
-        }
+        self.rule().is_some_and(|rule| rule.quota_mode)
     }
 }
 

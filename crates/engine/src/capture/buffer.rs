@@ -46,8 +46,16 @@ struct WriterBuffer {
 // === impl SharedWriter ===
 
 impl SharedWriter {
-    fn buffer(&self) -> MutexGuard<'_, WriterBuffer> {
-        lock(&self.buffer)
+    /// The buffer of this recording. It is empty if it was another one's.
+    fn buffer_of(&self, session: &Session) -> MutexGuard<'_, WriterBuffer> {
+        let mut buffer = lock(&self.buffer);
+        if buffer.recording != session.number {
+            *buffer = WriterBuffer {
+                recording: session.number,
+                ..WriterBuffer::default()
+            };
+        }
+        buffer
     }
 
     /// Lets `put` write into the buffer of this recording. When `put` returns false for want of
@@ -58,13 +66,7 @@ impl SharedWriter {
         requests: u64,
         mut put: impl FnMut(u64, &mut Vec<u8>) -> bool,
     ) -> bool {
-        let mut buffer = self.buffer();
-        if buffer.recording != session.number {
-            *buffer = WriterBuffer {
-                recording: session.number,
-                ..WriterBuffer::default()
-            };
-        }
+        let mut buffer = self.buffer_of(session);
         if buffer.items.bytes.capacity() == 0 {
             buffer.items.bytes = session.spare.take();
         }
@@ -107,14 +109,8 @@ impl SharedWriter {
     /// Takes what the thread has written for this recording, in exchange for an empty buffer.
     /// Requests below `watermark` that come later are marked.
     pub(super) fn take(&self, session: &Session, watermark: u64) -> FullBuffer {
-        let mut buffer = self.buffer();
-        if buffer.recording != session.number {
-            // The next item begins a buffer; it must know of the watermark.
-            *buffer = WriterBuffer {
-                recording: session.number,
-                ..WriterBuffer::default()
-            };
-        }
+        // Also where the next item begins the buffer; it must know of the watermark.
+        let mut buffer = self.buffer_of(session);
         buffer.watermark = watermark;
         if buffer.items.bytes.is_empty() {
             return FullBuffer::default();
@@ -126,7 +122,7 @@ impl SharedWriter {
 
     /// Frees the buffer.
     pub(super) fn free(&self) {
-        let old = std::mem::take(&mut *self.buffer());
+        let old = std::mem::take(&mut *lock(&self.buffer));
         drop(old);
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tollgate_limiter::{Code, LimitOrigin, Outcome, Request, Timestamp};
+use tollgate_limiter::{Code, Outcome, Request, Timestamp};
 
 use super::Capture;
 use super::buffer::{IDLE, SharedWriter, Skip};
@@ -243,12 +243,9 @@ fn put_checks(into: &mut Vec<CapturedCheck>, matched: Option<&Matched<'_>>) {
         let stamp = matched.stamps.get(position).copied();
         let planned = matched.plan.planned_check(position);
         CapturedCheck {
-            rule: match planned.map(|check| check.origin) {
-                Some(LimitOrigin::Rule(rule)) => {
-                    u32::try_from(rule.index).map_or(0, |index| index.saturating_add(1))
-                }
-                Some(LimitOrigin::Override) | None => 0,
-            },
+            rule: planned
+                .and_then(|check| check.origin.rule())
+                .map_or(0, |rule| u32::try_from(rule.index + 1).unwrap_or_default()),
             is_refused: outcome.is_some_and(|outcome: Outcome| !outcome.allowed),
             is_decided: outcome.is_some()
                 && !matched.from_denial_cache

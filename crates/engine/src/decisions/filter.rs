@@ -70,7 +70,7 @@ impl DecisionFilter {
     pub fn matches(&self, decision: &KeptDecision, values: &ShownValues) -> bool {
         if !self
             .candidates
-            .includes(decision.verdict(), decision.live_verdict())
+            .includes(decision.verdict, decision.live_verdict)
         {
             return false;
         }
@@ -81,7 +81,7 @@ impl DecisionFilter {
         }
         if self
             .verdict
-            .is_some_and(|verdict| verdict != decision.verdict())
+            .is_some_and(|verdict| verdict != decision.verdict)
             || self
                 .reason
                 .is_some_and(|reason| !decision.has_reason(reason))

@@ -29,14 +29,14 @@ pub(super) const OVERRIDE: &str = "(override)";
 const IDLE_BYTES_MAX: usize = 4_096;
 
 /// A decision.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct KeptDecision {
-    at: Timestamp,
+    pub(super) at: Timestamp,
     took_us: u64,
     generation: Option<i64>,
-    verdict: Verdict,
+    pub(super) verdict: Verdict,
     /// The answer, where this is the decision of a candidate.
-    live_verdict: Option<Verdict>,
+    pub(super) live_verdict: Option<Verdict>,
     reason: Reason,
     /// All texts, one after the other.
     text: Text,
@@ -61,7 +61,8 @@ struct KeptDescriptor {
     entries: Range<usize>,
     verdict: Option<Verdict>,
     reason: Reason,
-    rule: Option<RuleName>,
+    /// The name of the rule, as its generation holds it.
+    rule: Option<Arc<str>>,
     /// An override of the descriptor was in place of the rule's limits.
     overridden: bool,
     limit: Option<(Limit, &'static dyn Algorithm)>,
@@ -77,25 +78,6 @@ struct KeptReservation {
     hits: Hits,
     /// None where the store did not decide.
     count: Option<ReservationCount>,
-}
-
-/// The name of a rule, as its generation holds it.
-#[derive(Debug)]
-enum RuleName {
-    Configured(Arc<str>),
-    /// The limit came with its request.
-    Override,
-}
-
-// === impl RuleName ===
-
-impl RuleName {
-    fn text(&self) -> &str {
-        match self {
-            Self::Configured(name) => name,
-            Self::Override => OVERRIDE,
-        }
-    }
 }
 
 // === impl KeptReservation ===
@@ -171,60 +153,12 @@ impl fmt::Write for Text {
 
 // === impl KeptDecision ===
 
-impl Default for KeptDecision {
-    fn default() -> Self {
-        Self {
-            at: Timestamp::default(),
-            took_us: 0,
-            generation: None,
-            verdict: Verdict::Ok,
-            live_verdict: None,
-            reason: Reason::WithinLimit,
-            text: Text::default(),
-            domain: 0..0,
-            error: None,
-            entries: Vec::new(),
-            descriptors: Vec::new(),
-            descriptors_omitted: 0,
-            json: OnceLock::new(),
-        }
-    }
-}
-
 impl KeptDecision {
-    /// When it was made.
-    pub fn at(&self) -> Timestamp {
-        self.at
-    }
-
-    /// The answer.
-    pub fn verdict(&self) -> Verdict {
-        self.verdict
-    }
-
-    /// The answer, if this is the decision of a candidate.
-    pub fn live_verdict(&self) -> Option<Verdict> {
-        self.live_verdict
-    }
-
-    pub(super) fn set_time(&mut self, at: Timestamp) {
-        self.at = at;
-    }
-
     /// Memory that it uses, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>()
-            .saturating_add(self.text.0.capacity())
-            .saturating_add(
-                self.entries
-                    .capacity()
-                    .saturating_mul(size_of::<(Span, Span)>()),
-            )
-            .saturating_add(
-                self.descriptors
-                    .capacity()
-                    .saturating_mul(size_of::<KeptDescriptor>()),
-            )
+        let entries = self.entries.capacity() * size_of::<(Span, Span)>();
+        let descriptors = self.descriptors.capacity() * size_of::<KeptDescriptor>();
+        size_of::<Self>() + self.text.0.capacity() + entries + descriptors
     }
 
     /// Replaces it by the decision of a request that ended at `at`.
@@ -263,7 +197,7 @@ impl KeptDecision {
     }
 
     fn clear(&mut self) {
-        if self.bytes() > size_of::<Self>().saturating_add(IDLE_BYTES_MAX) {
+        if self.bytes() > size_of::<Self>() + IDLE_BYTES_MAX {
             *self = Self::default();
         }
         self.text.0.clear();
@@ -341,24 +275,12 @@ impl KeptDecision {
 
     /// Keeps the entries of a descriptor; none if they are too long.
     fn push_entries(&mut self, entries: &[tollgate_limiter::Entry<'_>]) -> Option<Range<usize>> {
-        let bytes = entries.iter().fold(0_usize, |sum, entry| {
-            // The spans of an entry count too, so that empty entries are bounded.
-            let spans = size_of::<(Span, Span)>();
-            sum.saturating_add(spans)
-                .saturating_add(entry.key.len())
-                .saturating_add(entry.value.len())
-        });
-        let kept = self
-            .entries
-            .len()
-            .saturating_mul(size_of::<(Span, Span)>())
-            .saturating_add(
-                self.descriptors
-                    .len()
-                    .saturating_mul(size_of::<KeptDescriptor>()),
-            )
-            .saturating_add(self.text.0.len());
-        if kept.saturating_add(bytes) > TEXT_BYTES_MAX {
+        // The spans of an entry count too, so that empty entries are bounded.
+        let spans = (self.entries.len() + entries.len()) * size_of::<(Span, Span)>();
+        let texts = entries.iter().map(|one| one.key.len() + one.value.len());
+        let texts = texts.sum::<usize>() + self.text.0.len();
+        let descriptors = self.descriptors.len() * size_of::<KeptDescriptor>();
+        if spans + texts + descriptors > TEXT_BYTES_MAX {
             return None;
         }
         let start = self.entries.len();
@@ -381,8 +303,9 @@ impl KeptDecision {
 
     /// The names of the rules that answered.
     pub(super) fn rules(&self) -> impl Iterator<Item = &str> {
-        let rules = self.descriptors.iter().filter_map(|one| one.rule.as_ref());
-        rules.map(RuleName::text)
+        self.descriptors
+            .iter()
+            .filter_map(|one| one.rule.as_deref())
     }
 
     /// Each descriptor's rule, if any, and its entries.
@@ -395,7 +318,7 @@ impl KeptDecision {
             let entries = entries
                 .iter()
                 .map(|(key, value)| (self.text.get(key), self.text.get(value)));
-            (one.rule.as_ref().map(RuleName::text), entries)
+            (one.rule.as_deref(), entries)
         })
     }
 
@@ -441,7 +364,7 @@ impl KeptDecision {
         // The rest of the rule's name, as far as its values are those of the entries.
         let mut name = kept.rule.as_ref().and_then(|rule| {
             let domain = plain_text(self.domain());
-            rule.text().strip_prefix(&domain)
+            rule.strip_prefix(&domain)
         });
         DescriptorRecord {
             entries: entries
@@ -463,7 +386,7 @@ impl KeptDecision {
                 .collect(),
             verdict: kept.verdict,
             reason: kept.reason,
-            rule: kept.rule.as_ref().map(|rule| rule.text().to_owned()),
+            rule: kept.rule.as_deref().map(str::to_owned),
             overridden: kept.overridden,
             limit: kept
                 .limit
@@ -489,15 +412,14 @@ fn answering_rule(
     matched: &Matched<'_>,
     rules: &MatchedRules<'_>,
     status: &Status<'_>,
-) -> Option<RuleName> {
+) -> Option<Arc<str>> {
     let check = status.check_index;
     let rule = match check.and_then(|index| matched.plan.planned_check(index)) {
         Some(planned) => match planned.origin {
             LimitOrigin::Rule(rule) => rule,
-            LimitOrigin::Override => return Some(RuleName::Override),
+            LimitOrigin::Override => return Some(OVERRIDE.into()),
         },
         None => rules.rules.first()?,
     };
-    let name = matched.names.get(rule.index)?;
-    Some(RuleName::Configured(Arc::clone(name)))
+    matched.names.get(rule.index).map(Arc::clone)
 }

@@ -7,7 +7,7 @@
 //! What it deliberately does not do: deliver events (the decision log and the webhook do).
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -18,6 +18,7 @@ use super::log::DecisionLog;
 use crate::ended::{End, Ended, Matched};
 use crate::value_hash::ShownValues;
 use tollgate_admin_api::{Entry, LimitFigures, time_text};
+use tollgate_system::per_thread::lock;
 use tollgate_telemetry::metrics::NotifyMetrics;
 use tollgate_telemetry::tracing::LogEntry;
 
@@ -134,7 +135,7 @@ impl LimitEvents {
 
     /// Whether a bucket has had no event of this share or a higher one in its window. Notes it.
     fn is_new(&self, key: Key, percent: u8, ends: Timestamp, now: Timestamp) -> bool {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         if let Some((highest, until)) = last.get_mut(&key) {
             let is_new = now >= *until || percent > *highest;
             if is_new {

@@ -34,7 +34,7 @@ pub use self::filter::{CandidateFilter, DecisionFilter};
 pub use self::kept_decision::KeptDecision;
 pub use self::limit_events::LimitEvents;
 pub(crate) use self::limit_events::has_event;
-pub use self::log::{DecisionLog, LogDestination, LogSetup};
+pub use self::log::{DecisionLog, LogDestination, LogFile, LogSetup};
 pub use self::recorder::Recorder;
 pub(crate) use self::recorder::Wanted;
 use self::ring::{Ring, RingWriter};
@@ -53,7 +53,7 @@ use tollgate_system::per_thread::PerThread;
 pub const RECENT_MAX: usize = 1_000;
 
 /// The decisions of a service. Clones share them.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Decisions(Arc<Shared>);
 
 /// The parts of [`Decisions`].
@@ -85,17 +85,11 @@ pub struct RecentQuery {
 
 /// What all threads and readers share.
 struct Shared {
-    clock: Arc<dyn Clock>,
-    values: ShownValues,
+    setup: DecisionsSetup,
     instance: String,
-    /// How many decisions one thread keeps.
-    slots: usize,
     rings: PerThread<Ring>,
     threads: AtomicUsize,
     taps: Arc<Taps>,
-    log: Option<DecisionLog>,
-    events: Option<LimitEvents>,
-    capture: Arc<Capture>,
 }
 
 // === impl Decisions ===
@@ -104,16 +98,11 @@ impl Decisions {
     /// Keeps decisions as the setup says.
     pub fn new(setup: DecisionsSetup) -> Self {
         Self(Arc::new(Shared {
-            clock: setup.clock,
-            values: setup.values,
+            setup,
             instance: instance_name(),
-            slots: setup.kept_max.div_ceil(setup.threads.max(1)),
             rings: PerThread::default(),
             threads: AtomicUsize::new(0),
-            taps: Arc::new(Taps::new()),
-            log: setup.log,
-            events: setup.events,
-            capture: setup.capture,
+            taps: Arc::default(),
         }))
     }
 
@@ -138,7 +127,10 @@ impl Decisions {
 
     /// Keeps the decisions of one more worker thread.
     pub fn recorder(&self) -> Recorder {
-        self.0.recorder(self.0.slots)
+        let DecisionsSetup {
+            kept_max, threads, ..
+        } = self.0.setup;
+        self.0.recorder(kept_max.div_ceil(threads.max(1)))
     }
 
     /// Passes decisions to subscriptions and keeps none.
@@ -154,43 +146,40 @@ impl Decisions {
 
     /// Makes the events of a request that has ended.
     pub(crate) fn notify(&self, ended: &Ended<'_>) {
-        let shared = &self.0;
-        if let Some(events) = &shared.events {
-            events.make(
-                ended,
-                &shared.instance,
-                shared.clock.now(),
-                shared.log.as_ref(),
-            );
+        let DecisionsSetup {
+            clock, log, events, ..
+        } = &self.0.setup;
+        if let Some(events) = events {
+            events.make(ended, &self.0.instance, clock.now(), log.as_ref());
         }
     }
 
     /// Captures requests for recordings.
     pub fn capture(&self) -> &Arc<Capture> {
-        &self.0.capture
+        &self.0.setup.capture
     }
 
     /// How values are shown.
     pub fn values(&self) -> &ShownValues {
-        &self.0.values
+        &self.0.setup.values
     }
 
     /// The last decisions that match, newest first.
     pub fn recent(&self, query: &RecentQuery) -> tollgate_admin_api::Decisions {
-        let shared = &self.0;
+        let (shared, values) = (&self.0, self.values());
         let rings = shared.rings.all();
         let mut kept: Vec<_> = rings.iter().flat_map(|ring| ring.decisions()).collect();
-        kept.sort_by_key(|decision| Reverse(decision.at()));
+        kept.sort_by_key(|decision| Reverse(decision.at));
         let matching = kept
             .iter()
-            .filter(|decision| query.filter.matches(decision, &shared.values));
+            .filter(|decision| query.filter.matches(decision, values));
         tollgate_admin_api::Decisions {
             instance: shared.instance.clone(),
-            at: time_text(shared.clock.now()),
-            values: shared.values.mode(),
+            at: time_text(shared.setup.clock.now()),
+            values: values.mode(),
             decisions: matching
                 .take(query.count.min(RECENT_MAX))
-                .map(|decision| decision.record(&shared.values))
+                .map(|decision| decision.record(values))
                 .collect(),
             kept: kept.len() as u64,
             skipped: rings
@@ -210,13 +199,14 @@ impl Decisions {
         filter: DecisionFilter,
         per_second_max: NonZeroU32,
     ) -> Result<Subscription, SubscribeError> {
-        let values = self.0.values;
-        self.0.taps.subscribe(filter, per_second_max, values)
+        self.0
+            .taps
+            .subscribe(filter, per_second_max, *self.values())
     }
 
     /// Ends the decision log: what waits is written, for two seconds at most.
     pub async fn stop(&self) {
-        if let Some(log) = &self.0.log {
+        if let Some(log) = &self.0.setup.log {
             log.stop().await;
         }
     }
@@ -228,20 +218,12 @@ impl Shared {
     /// Whether anybody but the ring may want decisions.
     #[inline]
     fn has_readers(&self) -> bool {
-        self.taps.any() || self.log.is_some()
+        self.taps.any() || self.setup.log.is_some()
     }
 
     fn recorder(self: &Arc<Self>, slots: usize) -> Recorder {
         let ring = RingWriter::new(self.rings.add(Ring::new(slots)));
         let thread = self.threads.fetch_add(1, Ordering::Relaxed);
         Recorder::new(Arc::clone(self), ring, thread)
-    }
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("rings", &self.rings)
-            .finish_non_exhaustive()
     }
 }

@@ -16,7 +16,6 @@ use crate::ended::Ended;
 use tollgate_admin_api::Verdict;
 
 /// Keeps the decisions of one thread.
-#[derive(Debug)]
 pub struct Recorder {
     shared: Arc<Shared>,
     ring: RingWriter,
@@ -28,7 +27,7 @@ pub struct Recorder {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted {
     /// Whether any does.
-    any: bool,
+    pub(crate) any: bool,
     ring: bool,
     log: bool,
     /// A bit for each tap, of the list with this version.
@@ -64,10 +63,10 @@ impl Recorder {
 
     #[cold]
     fn look_for_readers(&self, request: &Request<'_>, wanted: &mut Wanted) {
-        wanted.log = self.shared.log.is_some();
+        wanted.log = self.shared.setup.log.is_some();
         if self.shared.taps.any() {
             let taps = self.shared.taps.load();
-            wanted.taps = taps.can_match(request, &self.shared.values);
+            wanted.taps = taps.can_match(request, &self.shared.setup.values);
             wanted.taps_version = taps.version;
         }
         wanted.any = wanted.ring || wanted.log || wanted.taps != 0;
@@ -77,10 +76,11 @@ impl Recorder {
     /// no reader is left.
     pub(crate) fn choose(&mut self, mut wanted: Wanted, verdict: Verdict) -> Option<Wanted> {
         if wanted.log || wanted.taps != 0 {
-            let now = self.shared.clock.now();
+            let now = self.shared.setup.clock.now();
             wanted.log = wanted.log
                 && self
                     .shared
+                    .setup
                     .log
                     .as_ref()
                     .is_some_and(|log| log.may_pass(verdict, now));
@@ -101,9 +101,9 @@ impl Recorder {
             return;
         }
         for (bit, tap) in taps.of(wanted.taps) {
-            let filter = tap.filter();
+            let filter = &tap.filter;
             let other_verdict = filter.verdict.is_some_and(|asked| asked != verdict);
-            let is_closed = filter.is_known_before() && tap.rate().is_closed(now);
+            let is_closed = filter.is_known_before() && tap.rate.is_closed(now);
             if is_closed && !other_verdict {
                 tap.skip(self.thread);
             }
@@ -120,14 +120,14 @@ impl Recorder {
         let Some(blank) = Arc::get_mut(&mut decision) else {
             return;
         };
-        let clock = &self.shared.clock;
+        let clock = &self.shared.setup.clock;
         blank.fill(ended, clock.now());
         if wanted.log
-            && let Some(log) = &self.shared.log
+            && let Some(log) = &self.shared.setup.log
             && log.covers(blank)
             && let Some(at) = log.admit(&**clock)
         {
-            blank.set_time(at);
+            blank.at = at;
             log.send(&decision);
         }
         if wanted.taps != 0 {
@@ -144,14 +144,14 @@ impl Recorder {
     pub(crate) fn pass_candidate(&mut self, ended: &Ended<'_>) {
         let mut wanted = Wanted::default();
         let taps = self.shared.taps.load();
-        wanted.taps = taps.can_match(ended.request, &self.shared.values);
+        wanted.taps = taps.can_match(ended.request, &self.shared.setup.values);
         wanted.taps_version = taps.version;
         drop(taps);
         let verdict = ended.end.verdict();
-        self.choose_taps(&mut wanted, verdict, self.shared.clock.now());
+        self.choose_taps(&mut wanted, verdict, self.shared.setup.clock.now());
         if wanted.taps != 0 {
             let mut decision = KeptDecision::default();
-            decision.fill(ended, self.shared.clock.now());
+            decision.fill(ended, self.shared.setup.clock.now());
             self.pass_to_taps(wanted, &Arc::new(decision));
         }
     }
@@ -162,10 +162,10 @@ impl Recorder {
             return;
         }
         for (_, tap) in taps.of(wanted.taps) {
-            if !tap.filter().matches(decision, &self.shared.values) {
+            if !tap.filter.matches(decision, &self.shared.setup.values) {
                 continue;
             }
-            match tap.rate().admit(|| self.shared.clock.now()) {
+            match tap.rate.admit(|| self.shared.setup.clock.now()) {
                 Ok(_) => tap.publish(decision),
                 Err(_) => tap.skip(self.thread),
             }
@@ -176,15 +176,5 @@ impl Recorder {
     #[inline]
     pub(crate) fn flush(&mut self) {
         self.ring.flush();
-    }
-}
-
-// === impl Wanted ===
-
-impl Wanted {
-    /// Whether any reader may want the decision.
-    #[inline]
-    pub(crate) fn any(self) -> bool {
-        self.any
     }
 }

@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn times(ring: &Ring) -> Vec<u64> {
-        let mut times: Vec<_> = ring.decisions().map(|one| one.at().as_us()).collect();
+        let mut times: Vec<_> = ring.decisions().map(|one| one.at.as_us()).collect();
         times.sort_unstable();
         times
     }
@@ -238,7 +238,7 @@ mod tests {
             let one = decision(&mut writer, b"v", at);
             writer.put(one);
         }
-        let mut read: Vec<_> = read.iter().map(|one| one.at().as_us()).collect();
+        let mut read: Vec<_> = read.iter().map(|one| one.at.as_us()).collect();
         read.sort_unstable();
         assert_eq!(read, [1, 2]);
         assert_eq!(times(&ring), [7, 8]);

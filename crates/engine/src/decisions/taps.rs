@@ -8,7 +8,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::broadcast::error::RecvError;
@@ -20,6 +20,7 @@ use super::kept_decision::KeptDecision;
 use crate::value_hash::ShownValues;
 use tollgate_admin_api::DecisionRecord;
 use tollgate_system::event_rate::EventRate;
+use tollgate_system::per_thread::lock;
 
 /// How many filters can be subscribed to at once. A bit of a `u64` stands for each.
 pub const FILTERS_MAX: usize = 64;
@@ -37,7 +38,7 @@ const WAITING_MAX: usize = 256;
 const COUNTERS: usize = 16;
 
 /// All subscriptions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Taps {
     current: ArcSwap<TapList>,
     /// How many filters there are.
@@ -57,9 +58,9 @@ pub(super) struct TapList {
 /// One filter and its subscriptions.
 #[derive(Debug)]
 pub(super) struct Tap {
-    filter: DecisionFilter,
+    pub(super) filter: DecisionFilter,
     /// The largest rate that a subscription asks for.
-    rate: EventRate,
+    pub(super) rate: EventRate,
     sender: Sender<Arc<KeptDecision>>,
     skipped: [PaddedCounter; COUNTERS],
     members: Mutex<Vec<NonZeroU32>>,
@@ -99,14 +100,6 @@ pub enum SubscribeError {
 // === impl Taps ===
 
 impl Taps {
-    pub(super) fn new() -> Self {
-        Self {
-            current: ArcSwap::default(),
-            count: AtomicUsize::new(0),
-            changing: Mutex::new(()),
-        }
-    }
-
     /// Whether there is a subscription.
     #[inline]
     pub(super) fn any(&self) -> bool {
@@ -127,8 +120,7 @@ impl Taps {
     ) -> Result<Subscription, SubscribeError> {
         let per_second_max = per_second_max.get().min(PER_SECOND_MAX);
         let per_second_max = NonZeroU32::new(per_second_max).unwrap_or(NonZeroU32::MIN);
-        let changing = self.changing.lock();
-        let _changing = changing.unwrap_or_else(PoisonError::into_inner);
+        let _changing = lock(&self.changing);
         let list = self.current.load_full();
         let members = list.taps.iter().map(|tap| tap.members().len());
         if members.sum::<usize>() >= SUBSCRIPTIONS_MAX {
@@ -160,8 +152,7 @@ impl Taps {
 
     /// Ends a subscription.
     fn leave(&self, tap: &Arc<Tap>, per_second_max: NonZeroU32) {
-        let changing = self.changing.lock();
-        let _changing = changing.unwrap_or_else(PoisonError::into_inner);
+        let _changing = lock(&self.changing);
         if tap.leave(per_second_max) > 0 {
             return;
         }
@@ -183,27 +174,17 @@ impl Taps {
 impl TapList {
     /// The taps that the decision of this request can match, one bit each.
     pub(super) fn can_match(&self, request: &Request<'_>, values: &ShownValues) -> u64 {
-        let mut bits = 0;
-        for (number, tap) in self.taps.iter().enumerate() {
-            if tap.filter.can_match(request, values) {
-                bits |= 1_u64.checked_shl(shift(number)).unwrap_or_default();
-            }
-        }
-        bits
+        let matching = self.of(u64::MAX);
+        let matching = matching.filter(|(_, tap)| tap.filter.can_match(request, values));
+        matching.fold(0, |bits, (bit, _)| bits | bit)
     }
 
     /// The taps of these bits.
     pub(super) fn of(&self, bits: u64) -> impl Iterator<Item = (u64, &Tap)> {
-        let taps = self.taps.iter().enumerate().map(|(number, tap)| {
-            let bit = 1_u64.checked_shl(shift(number)).unwrap_or_default();
-            (bit, &**tap)
-        });
+        let each = std::iter::successors(Some(1_u64), |bit| bit.checked_mul(2));
+        let taps = each.zip(self.taps.iter().map(|tap| &**tap));
         taps.filter(move |(bit, _)| bits & bit != 0)
     }
-}
-
-fn shift(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 // === impl Tap ===
@@ -219,8 +200,8 @@ impl Tap {
         }
     }
 
-    fn members(&self) -> std::sync::MutexGuard<'_, Vec<NonZeroU32>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    fn members(&self) -> MutexGuard<'_, Vec<NonZeroU32>> {
+        lock(&self.members)
     }
 
     fn join(&self, per_second_max: NonZeroU32) {
@@ -240,14 +221,6 @@ impl Tap {
             self.rate.set(largest);
         }
         members.len()
-    }
-
-    pub(super) fn filter(&self) -> &DecisionFilter {
-        &self.filter
-    }
-
-    pub(super) fn rate(&self) -> &EventRate {
-        &self.rate
     }
 
     /// Passes a decision to the subscriptions.
@@ -292,7 +265,7 @@ impl Subscription {
         loop {
             match self.receiver.recv().await {
                 Ok(decision) => {
-                    if self.rate.admit(|| decision.at()).is_ok() {
+                    if self.rate.admit(|| decision.at).is_ok() {
                         return Some(decision);
                     }
                     self.own = self.own.saturating_add(1);

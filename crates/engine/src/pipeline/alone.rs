@@ -15,7 +15,7 @@ use crate::pipeline::decode::decode;
 use crate::pipeline::encode::EncodedResponse;
 use crate::pipeline::observers::Observers;
 use crate::pipeline::pending::{PendingRequest, Scratch, SharedRules, Stage};
-use tollgate_store::{CheckResult, Purpose, TentativeTake};
+use tollgate_store::{CheckResult, TentativeTake};
 use tollgate_wire::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
 // === impl Scratch ===
@@ -30,11 +30,6 @@ impl Scratch {
 // === impl PendingRequest ===
 
 impl PendingRequest {
-    /// Whether its takes go back unless all its limits pass.
-    pub(crate) fn purpose(&self) -> Purpose {
-        self.purpose
-    }
-
     /// Whether its outcomes are made already.
     pub(crate) fn is_told(&self) -> bool {
         self.api.as_ref().is_some_and(|api| api.is_told())

@@ -290,7 +290,7 @@ impl<R: Responder + 'static> Batcher<R> {
         };
         while let Some(question) = questions.recv().await {
             if let Some(keys) = self.state.borrow_mut().scratch.observers.keys() {
-                keys.answer(question);
+                question(keys);
             }
         }
     }
@@ -489,25 +489,17 @@ impl<R: Responder + 'static> Batcher<R> {
     }
 
     fn begin_submitted(&self, state: &mut BatchState<R>, submission: Submission) {
-        let Submission {
-            message,
-            api,
-            deadline,
-            parent,
-            submitted_us,
-            reply,
-            ..
-        } = submission;
-        if reply.is_cancelled() {
+        if submission.reply.is_cancelled() {
             return;
         }
         let call = Call {
-            message: &message,
-            api,
-            parent,
-            now_us: submitted_us,
+            message: &submission.message,
+            api: submission.api,
+            parent: submission.parent,
+            now_us: submission.submitted_us,
         };
-        match self.begin(state, call, deadline, Caller::Task(reply)) {
+        let caller = Caller::Task(submission.reply);
+        match self.begin(state, call, submission.deadline, caller) {
             Ok(ticket) => {
                 let slot = state.in_flight.get(ticket);
                 if slot.is_some_and(|slot| slot.is_long()) {

@@ -95,7 +95,7 @@ impl Pipeline {
         let capture = &mut observers.capture;
         pending.noted.captured = capture.begin(&request, call.message, call.now_us, now);
         scratch.request = request.recycle();
-        let needed = pending.noted.wanted.any()
+        let needed = pending.noted.wanted.any
             || pending.noted.captured.is_some()
             || debug_lines::are_enabled();
         if needed && pending.message.is_empty() {

@@ -35,8 +35,8 @@ pub struct CandidateRules {
     of_rules: Vec<Arc<CandidateCounters>>,
     /// The counters of each domain of the live rules and the candidate.
     of_domains: Vec<Arc<CandidateCounters>>,
-    /// The numbers of the domains.
-    numbers: HashMap<Vec<u8>, usize>,
+    /// The numbers of the domains that the candidate or the rules in force have.
+    pub(super) numbers: HashMap<Vec<u8>, usize>,
 }
 
 /// What a new candidate is made with.
@@ -124,11 +124,6 @@ impl CandidateRules {
     /// The counters of the rule with this index.
     pub fn of_rule(&self, index: usize) -> Option<&Arc<CandidateCounters>> {
         self.of_rules.get(index)
-    }
-
-    /// The number of a domain; none if neither the candidate nor the rules in force have it.
-    pub(super) fn domain_number(&self, domain: &[u8]) -> Option<usize> {
-        self.numbers.get(domain).copied()
     }
 
     /// The counters of the domain with this number.

@@ -15,10 +15,8 @@ use tollgate_telemetry::metrics::{HitOutcome, LimitCounters, REQUEST_LABEL_PARTS
 impl Pipeline {
     /// Whether counting this plan's outcomes needs the request's entries.
     pub(super) fn labels_need_request(plan: &Plan<'_>) -> bool {
-        plan.planned_checks().any(|asked| match asked.origin {
-            LimitOrigin::Rule(rule) => rule.has_request_labels(),
-            LimitOrigin::Override => true,
-        })
+        let mut checks = plan.planned_checks();
+        checks.any(|asked| asked.origin.rule().is_none_or(Rule::has_request_labels))
     }
 
     /// Adds each decided check to the counts of its limit. Without a code the request had no
@@ -31,12 +29,7 @@ impl Pipeline {
         code: Option<Code>,
         counts: &mut RequestCounts,
     ) {
-        let Matched {
-            plan,
-            outcomes,
-            decision,
-            ..
-        } = *matched;
+        let (plan, decision) = (matched.plan, matched.decision);
         let quotas_refuse = code == Some(Code::OverLimit) && decision.quotas_refuse();
         let planned = plan.descriptors().iter().zip(&decision.statuses);
         for (descriptor, (planned, status)) in planned.enumerate() {
@@ -45,7 +38,7 @@ impl Pipeline {
             };
             for position in positions.clone() {
                 let (Some(asked), Some(Some(outcome))) =
-                    (plan.planned_check(position), outcomes.get(position))
+                    (plan.planned_check(position), matched.outcomes.get(position))
                 else {
                     continue;
                 };

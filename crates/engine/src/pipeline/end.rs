@@ -87,7 +87,7 @@ impl Pipeline {
                 if let Some(candidate) = &rules.candidate {
                     let outcomes = &pending.results.outcomes;
                     match is_live {
-                        false => self.skip_without_verdict(),
+                        false => self.metrics.candidates.skipped_no_verdict.inc(),
                         // A candidate decides messages, in which a look of the API with an id would
                         // be a start.
                         true if pending.api.as_ref().is_none_or(|api| api.is_check()) => {
@@ -149,7 +149,7 @@ impl Pipeline {
         mut context: ObserverContext<'_>,
     ) {
         let noted = &*context.noted;
-        if noted.wanted.any() && !matches!(end, End::Left(_)) {
+        if noted.wanted.any && !matches!(end, End::Left(_)) {
             let decisions = &mut scratch.observers.decisions;
             context.chosen = decisions.choose(noted.wanted, end.verdict());
         }

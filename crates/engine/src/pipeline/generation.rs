@@ -77,18 +77,14 @@ const LIMIT_BYTES: usize = 256;
 
 fn limit_bytes(rule: &Rule, names: &[Arc<str>]) -> usize {
     let name = names.get(rule.index).map_or(0, |name| name.len());
-    LIMIT_BYTES
-        .saturating_add(rule.name.len())
-        .saturating_add(name)
+    LIMIT_BYTES + rule.name.len() + name
 }
 
 /// The most bytes of the limits of one descriptor in an answer of the API.
 fn descriptor_bytes_max(rules: &RuleSet, names: &[Arc<str>]) -> usize {
     let limits = rules.rules().iter().chain(rules.override_rules());
     let limit_bytes_max = limits.map(|rule| limit_bytes(rule, names)).max();
-    limit_bytes_max
-        .unwrap_or(LIMIT_BYTES)
-        .saturating_mul(rules.descriptor_limits_max())
+    limit_bytes_max.unwrap_or(LIMIT_BYTES) * rules.descriptor_limits_max()
 }
 
 // === impl Generation ===
@@ -96,11 +92,7 @@ fn descriptor_bytes_max(rules: &RuleSet, names: &[Arc<str>]) -> usize {
 impl Generation {
     /// The first with these rules: without a number, a time, shadow modes or a candidate.
     pub(super) fn new(loaded: Rules, warnings: RulesWarnings, counters: RuleCounters) -> Self {
-        let Rules {
-            loaded,
-            sources,
-            hash,
-        } = loaded;
+        let (sources, hash, loaded) = (loaded.sources, loaded.hash, loaded.loaded);
         let rules = loaded.rules;
         let names: Arc<[Arc<str>]> = rules.rules().iter().map(rule_name).map(Arc::from).collect();
         Self {
@@ -135,28 +127,16 @@ impl Generation {
     }
 }
 
-impl AsRef<Self> for Generation {
-    fn as_ref(&self) -> &Self {
-        self
-    }
-}
-
 // === impl RulesWarnings ===
 
 impl RulesWarnings {
     pub(super) fn of(loaded: &LoadedRules) -> Self {
-        let first: Vec<_> = loaded
-            .warnings
-            .iter()
-            .take(WARNINGS_KEPT_MAX)
-            .map(ToString::to_string)
-            .collect();
-        let all = loaded
-            .warnings
-            .len()
-            .saturating_add(loaded.warnings_omitted);
-        let more = all.saturating_sub(first.len());
-        Self { first, more }
+        let warnings = &loaded.warnings;
+        let first = warnings.iter().take(WARNINGS_KEPT_MAX);
+        Self {
+            first: first.map(ToString::to_string).collect(),
+            more: warnings.len().saturating_sub(WARNINGS_KEPT_MAX) + loaded.warnings_omitted,
+        }
     }
 
     /// Adds what new rules weaken in the current ones.

@@ -8,7 +8,7 @@
 //!
 //! What it deliberately does not do: read rules (`rules`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
@@ -18,11 +18,12 @@ use super::generation::{Generation, RulesWarnings, changed_tables};
 use super::overrides::{Override, OverrideError, Overrides};
 use super::shadows::{Shadow, ShadowError, Shadows};
 use tollgate_admin_api::{Entry, Override as KeptOverride, OverrideState, rule_name};
-use tollgate_limiter::{TableDifference, Timestamp};
+use tollgate_limiter::Timestamp;
 use tollgate_rules::excerpt::excerpt;
 use tollgate_rules::refused_domain::RefusedDomain;
 use tollgate_rules::reload::{Rules, RulesUpdate};
 use tollgate_system::clock::Clock;
+use tollgate_system::per_thread::lock;
 use tollgate_telemetry::metrics::{AUDIT_LOG, Metrics};
 
 /// How many domains a metric shows whose rules are refused.
@@ -145,9 +146,7 @@ impl Generations {
     }
 
     fn additions(&self) -> MutexGuard<'_, Additions> {
-        self.additions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.additions)
     }
 
     /// Publishes or rejects reloaded rules, and logs the result once.
@@ -229,14 +228,10 @@ impl Generations {
         drop(current);
         self.use_rules(rules, warnings);
         for (table, difference) in tables {
-            let TableDifference {
-                added,
-                changed,
-                removed,
-            } = difference;
             tracing::info!(
                 target: LOG,
-                file = %table.source(), lines = table.len(), added, changed, removed,
+                file = %table.source(), lines = table.len(), added = difference.added,
+                changed = difference.changed, removed = difference.removed,
                 "limits by value loaded"
             );
         }
@@ -270,8 +265,11 @@ impl Generations {
     }
 
     /// Makes a copy of the current rules current, with what it gets now.
-    fn republish(&self, current: &Generation, additions: &mut Additions) {
-        let mut generation = current.clone();
+    fn republish(&self, additions: &mut Additions) {
+        let Some(current) = self.current() else {
+            return;
+        };
+        let mut generation = Generation::clone(&current);
         for index in &current.shadowed {
             generation.rules.set_shadow_mode(*index, false);
         }
@@ -301,7 +299,7 @@ impl Generations {
         self.current.store(Some(Arc::new(generation)));
         let shadows = i64::try_from(additions.shadows.list.len()).unwrap_or(i64::MAX);
         self.metrics.rules.shadowed.set(shadows);
-        let overrides = i64::try_from(additions.overrides.len()).unwrap_or(i64::MAX);
+        let overrides = i64::try_from(additions.overrides.list.len()).unwrap_or(i64::MAX);
         self.metrics.rules.overrides.set(overrides);
         gone
     }
@@ -339,7 +337,7 @@ impl Generations {
                 until,
             })?,
         }
-        self.republish(&current, &mut additions);
+        self.republish(&mut additions);
         Ok(additions.shadows.list.clone())
     }
 
@@ -348,21 +346,20 @@ impl Generations {
         let mut additions = self.additions();
         let ended = additions.shadows.end(now);
         let overrides = additions.overrides.end(now);
-        if !(ended.is_empty() && overrides.is_empty())
-            && let Some(current) = self.current()
-        {
-            self.republish(&current, &mut additions);
+        if !(ended.is_empty() && overrides.is_empty()) {
+            self.republish(&mut additions);
         }
         let shadows = additions.shadows.list.iter();
         let next = shadows.map(|shadow| shadow.until);
-        let next = next.chain(additions.overrides.next_end()).min();
+        let overridden = additions.overrides.iter().map(|one| one.until);
+        let next = next.chain(overridden).min();
         drop(additions);
         self.log_ended(&ended, "its time has come");
-        for ended in overrides {
+        for Override { kept, .. } in overrides {
             self.metrics.admin.changed("override", "ended");
             tracing::info!(
                 target: AUDIT_LOG,
-                who = "tollgate", change = "override", result = "ended", domain = ended.kept().domain,
+                who = "tollgate", change = "override", result = "ended", domain = kept.domain,
                 why = "its time has come",
                 "admin change"
             );
@@ -377,7 +374,7 @@ impl Generations {
     /// Why it may not.
     pub fn check_override(&self, one: &Override) -> Result<OverrideState, OverrideError> {
         let current = self.current().ok_or(OverrideError::NoRules)?;
-        one.check(&current.rules, &current.plans)?;
+        one.rules_met(&current.rules, &current.plans)?;
         Ok(one.state(Some((&current.rules, &current.plans))))
     }
 
@@ -392,9 +389,7 @@ impl Generations {
         additions.overrides.set(one).inspect_err(|_| {
             self.metrics.rules.overrides_refused.inc();
         })?;
-        if let Some(current) = self.current() {
-            self.republish(&current, &mut additions);
-        }
+        self.republish(&mut additions);
         Ok(state)
     }
 
@@ -403,8 +398,8 @@ impl Generations {
     pub fn remove_override(&self, domain: &str, descriptor: &[Entry]) -> bool {
         let mut additions = self.additions();
         let existed = additions.overrides.remove(domain, descriptor);
-        if existed && let Some(current) = self.current() {
-            self.republish(&current, &mut additions);
+        if existed {
+            self.republish(&mut additions);
         }
         existed
     }
@@ -422,10 +417,8 @@ impl Generations {
                 }
             });
         let mut additions = self.additions();
-        if additions.overrides.replace(read)
-            && let Some(current) = self.current()
-        {
-            self.republish(&current, &mut additions);
+        if additions.overrides.replace(read) {
+            self.republish(&mut additions);
         }
     }
 
@@ -433,7 +426,7 @@ impl Generations {
     pub fn kept_overrides(&self) -> Vec<KeptOverride> {
         let additions = self.additions();
         let overrides = additions.overrides.iter();
-        overrides.map(|one| one.kept().clone()).collect()
+        overrides.map(|one| one.kept.clone()).collect()
     }
 
     /// How many overrides there may be.
@@ -480,9 +473,7 @@ impl Generations {
                 let hash = format!("{:012x}", rules.hash);
                 let mut additions = self.additions();
                 additions.candidate = Some(rules);
-                if let Some(current) = self.current() {
-                    self.republish(&current, &mut additions);
-                }
+                self.republish(&mut additions);
                 drop(additions);
                 self.candidate_refused.store(None);
                 metrics.newest_refused.set(0);
@@ -501,13 +492,5 @@ impl Generations {
                 metrics.refused.inc();
             }
         }
-    }
-}
-
-impl std::fmt::Debug for Generations {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Generations")
-            .field("current", &self.current)
-            .finish_non_exhaustive()
     }
 }

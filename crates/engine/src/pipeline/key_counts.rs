@@ -11,16 +11,15 @@ use tollgate_limiter::{
 use crate::ended::{Ended, Matched};
 use crate::pipeline::Pipeline;
 use crate::pipeline::count::hit_outcome;
-use crate::top_keys::{OVERRIDE, Recorder, Text};
+use crate::top_keys::{Hit, OVERRIDE, Recorder, Text};
 use tollgate_telemetry::metrics::HitOutcome;
 
 /// The fingerprint that keys of this check are counted under.
 #[cold]
 fn fingerprint(plan: &Plan<'_>, position: usize) -> u64 {
-    match plan.planned_check(position).map(|planned| planned.origin) {
-        Some(LimitOrigin::Rule(rule)) => rule.fingerprint,
-        Some(LimitOrigin::Override) | None => OVERRIDE,
-    }
+    let planned = plan.planned_check(position);
+    let rule = planned.and_then(|planned| planned.origin.rule());
+    rule.map_or(OVERRIDE, |rule| rule.fingerprint)
 }
 
 impl Pipeline {
@@ -142,9 +141,10 @@ fn count(matched: &Matched<'_>, code: Option<Code>, recorder: &mut Recorder, now
                 over_outcome(matched, position, outcome, code)
             };
             // No summary has the fingerprint of an override.
-            if !recorder.record_known(now_us, check.fingerprint, key, hits, became) {
+            let hit = Hit::new(now_us, check.fingerprint, key, hits, became);
+            if !recorder.record_known(&hit) {
                 let rule = fingerprint(plan, position);
-                recorder.record(now_us, rule, key, hits, became);
+                recorder.record(&Hit { rule, ..hit });
             }
         }
     }

@@ -10,10 +10,11 @@
 //! reported too much, so it is bounded, and replicas do not share it.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use tollgate_limiter::Key;
 use tollgate_system::key_map::KeyMap;
+use tollgate_system::per_thread::lock;
 use tollgate_telemetry::metrics::CallerLeaseMetrics;
 
 /// The most holders that are known. Leases of others are as large as if they were alone.
@@ -79,7 +80,7 @@ impl Holders {
     }
 
     fn with<T>(&self, now_us: u64, change: impl FnOnce(&mut Table) -> T) -> T {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = lock(&self.table);
         table.forget_due(now_us);
         let changed = change(&mut table);
         let holders = i64::try_from(table.holders.len());
@@ -182,13 +183,7 @@ impl Table {
             open_hits,
         };
         self.holders.insert(token_key(token), holder);
-        if self.due.len()
-            > self
-                .holders
-                .len()
-                .saturating_mul(2)
-                .saturating_add(DUE_SPARE)
-        {
+        if self.due.len() > 2 * self.holders.len() + DUE_SPARE {
             self.due
                 .retain(|(_, token)| self.holders.contains_key(token));
         }

@@ -1,6 +1,6 @@
 //! What a candidate's decision needs of a request that has its answer.
 
-use tollgate_limiter::{Code, Decision, Hits, LimitOrigin, Outcome, Plan, Request, Step};
+use tollgate_limiter::{Code, Decision, Hits, Outcome, Plan, Request, Step};
 
 use crate::pipeline::candidate_rules::{CandidateRules, CandidateSource};
 
@@ -40,7 +40,9 @@ impl LiveVerdict {
                 .is_some_and(|outcome| outcome.is_some_and(|outcome| !outcome.allowed));
             refused
                 && plan.planned_check(position).is_some_and(|planned| {
-                    !planned.origin.shadow_mode() && !has_candidate(planned.origin)
+                    let rule = planned.origin.rule();
+                    !planned.origin.shadow_mode()
+                        && rule.is_none_or(|rule| rule.candidate.is_none())
                 })
         };
         Self {
@@ -66,17 +68,9 @@ impl CandidateRequest {
     pub(super) fn new(candidate: &CandidateRules, request: &Request<'_>) -> Self {
         let mut descriptors = request.descriptors();
         Self {
-            domain: candidate.domain_number(request.domain),
+            domain: candidate.numbers.get(request.domain).copied(),
             takes: descriptors.any(|descriptor| takes(descriptor.hits)),
         }
-    }
-}
-
-/// Whether a limit has a candidate.
-fn has_candidate(origin: LimitOrigin<'_>) -> bool {
-    match origin {
-        LimitOrigin::Rule(rule) => rule.candidate.is_some(),
-        LimitOrigin::Override => false,
     }
 }
 

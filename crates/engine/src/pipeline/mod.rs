@@ -148,32 +148,23 @@ pub struct Parts {
 impl Pipeline {
     /// A pipeline of these parts.
     pub fn new(parts: Parts, config: Config) -> Self {
-        let Parts {
-            generations,
-            store,
-            clock,
-            metrics,
-            hash,
-            traces,
-            decisions,
-            top_keys,
-        } = parts;
+        let metrics = parts.metrics;
         Self {
-            generations,
+            generations: parts.generations,
             estimates: Estimates::new(config.estimates_memory_max, metrics.estimates.clone()),
             lease_holders: Holders::new(config.lease_age_max_us, metrics.caller_leases.clone()),
             config,
-            bucket_naming: store.bucket_naming(),
+            bucket_naming: parts.store.bucket_naming(),
             excess_log: ExcessLog::default(),
             lease_log: LogInterval::default(),
-            store,
-            clock,
+            store: parts.store,
+            clock: parts.clock,
             metrics,
-            hash,
-            traces,
-            reset_capture: Mutex::new(decisions.capture().writer()),
-            decisions,
-            top_keys,
+            hash: parts.hash,
+            traces: parts.traces,
+            reset_capture: Mutex::new(parts.decisions.capture().writer()),
+            decisions: parts.decisions,
+            top_keys: parts.top_keys,
             threads: threads::Threads::default(),
             candidates: None,
         }

@@ -114,13 +114,7 @@ impl Pipeline {
         ended: &Ended<'_>,
         context: ObserverContext<'_>,
     ) {
-        let ObserverContext {
-            noted,
-            chosen,
-            rules,
-            api,
-            now_us,
-        } = context;
+        let ObserverContext { noted, api, .. } = context;
         if api.is_some_and(|api| api.is_quiet) {
             return;
         }
@@ -133,9 +127,9 @@ impl Pipeline {
             };
             #[allow(clippy::cast_precision_loss)] // a latency of 2^53 µs is not one
             response_time.observe(ended.took_us as f64 / 1e6);
-            self.count(observers, ended, rules, api);
+            self.count(observers, ended, context.rules, api);
             if let (Some(matched), Some(keys)) = (ended.end.matched(), observers.keys.as_mut()) {
-                self.count_keys(keys, ended, matched, noted.wants_texts, now_us);
+                self.count_keys(keys, ended, matched, noted.wants_texts, context.now_us);
             }
         }
         if let Some(captured) = noted.captured.take() {
@@ -146,7 +140,7 @@ impl Pipeline {
         if !is_left && debug_lines::are_enabled() {
             debug_lines::write(ended);
         }
-        if let Some(wanted) = chosen {
+        if let Some(wanted) = context.chosen {
             observers.decisions.keep(wanted, ended);
         }
         if let Some(span) = noted.span.take()

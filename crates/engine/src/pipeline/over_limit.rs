@@ -7,7 +7,7 @@
 //! What it deliberately does not do: add a body to a request that passes, which Envoy ignores.
 
 use crate::pipeline::headers::{described_status, header, seconds};
-use tollgate_limiter::{Code, Decision, LimitOrigin, OverLimitResponse, Placeholder, Plan, Status};
+use tollgate_limiter::{Code, Decision, OverLimitResponse, Placeholder, Plan, Status};
 use tollgate_wire::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 
 /// The `over_limit` of a request that is refused, and the status of its limit.
@@ -42,10 +42,8 @@ pub(crate) fn put(
 }
 
 fn over_limit_of<'r>(plan: &Plan<'r>, status: &Status<'r>) -> Option<&'r OverLimitResponse> {
-    match plan.planned_check(status.check_index?)?.origin {
-        LimitOrigin::Rule(rule) => rule.over_limit.as_deref(),
-        LimitOrigin::Override => None,
-    }
+    let planned = plan.planned_check(status.check_index?)?;
+    planned.origin.rule()?.over_limit.as_deref()
 }
 
 fn placeholder_value(status: &Status<'_>, placeholder: Placeholder) -> String {

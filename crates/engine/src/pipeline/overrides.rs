@@ -26,8 +26,9 @@ pub const OVERRIDE_BYTES_MAX: usize = 4 << 10;
 /// An override that is valid in itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
-    kept: Kept,
-    until: Timestamp,
+    /// As it is kept.
+    pub kept: Kept,
+    pub(super) until: Timestamp,
     /// The limits of its own.
     limits: Vec<Rule>,
 }
@@ -55,7 +56,7 @@ type OverrideName = (String, Vec<ApiEntry>);
 /// The overrides of a service.
 #[derive(Clone, Debug)]
 pub(super) struct Overrides {
-    list: BTreeMap<OverrideName, Override>,
+    pub(super) list: BTreeMap<OverrideName, Override>,
     pub(super) max: usize,
 }
 
@@ -105,11 +106,6 @@ impl Override {
         })
     }
 
-    /// As it is kept.
-    pub fn kept(&self) -> &Kept {
-        &self.kept
-    }
-
     fn name(&self) -> OverrideName {
         (self.kept.domain.clone(), self.kept.descriptor.clone())
     }
@@ -156,13 +152,12 @@ impl Override {
         }
     }
 
-    /// Whether it has an effect on these rules.
-    pub(super) fn check(&self, rules: &RuleSet, plans: &Plans) -> Result<(), OverrideError> {
-        self.rules_met(rules, plans).map(|_| ())
-    }
-
-    /// The names of the rules whose place it takes.
-    fn rules_met(&self, rules: &RuleSet, plans: &Plans) -> Result<Vec<String>, OverrideError> {
+    /// The names of the rules whose place it takes; an error if it has no effect on these.
+    pub(super) fn rules_met(
+        &self,
+        rules: &RuleSet,
+        plans: &Plans,
+    ) -> Result<Vec<String>, OverrideError> {
         let met = rules.overridden_by(&self.to_rules(plans)?)?;
         Ok(met.iter().map(rule_name).collect())
     }
@@ -180,18 +175,9 @@ impl Default for Overrides {
 }
 
 impl Overrides {
-    pub(super) fn len(&self) -> usize {
-        self.list.len()
-    }
-
     /// By domain and descriptor.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Override> {
         self.list.values()
-    }
-
-    /// When the next one ends.
-    pub(super) fn next_end(&self) -> Option<Timestamp> {
-        self.iter().map(|one| one.until).min()
     }
 
     /// Adds an override, or changes one.

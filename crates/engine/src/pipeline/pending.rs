@@ -40,11 +40,13 @@ pub(crate) struct Scratch {
 pub(crate) struct SharedRules(pub(super) Arc<Generation>);
 
 /// One request, from `begin` to `end`.
+#[derive(Default)]
 pub(crate) struct PendingRequest {
     pub(super) stage: Stage,
     pub(super) plan: PlanBuffer,
     pub(super) results: CheckResults,
-    pub(super) purpose: Purpose,
+    /// Whether its takes go back unless all its limits pass.
+    pub(crate) purpose: Purpose,
     /// When the answers to its checks are no longer of use.
     pub(super) deadline: Deadline,
     /// Whether the store was asked about its checks, or about some.
@@ -173,27 +175,6 @@ impl PendingRequest {
         self.message.clear();
         if self.message.capacity() > message_bytes_max {
             self.message = Vec::new();
-        }
-    }
-}
-
-impl Default for PendingRequest {
-    fn default() -> Self {
-        Self {
-            stage: Stage::default(),
-            plan: PlanBuffer::default(),
-            results: CheckResults::default(),
-            purpose: Purpose::Decide,
-            deadline: Deadline::NEVER,
-            is_asked: false,
-            replies_due: 0,
-            commits_later: false,
-            message: Vec::new(),
-            noted: Noted::default(),
-            api: None,
-            began_us: 0,
-            live: None,
-            candidate: CandidateRequest::default(),
         }
     }
 }

@@ -1,14 +1,15 @@
 //! Forgets the buckets of one descriptor, under the rules in use.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
-use tollgate_limiter::{Entry, Hits, LimitOrigin, PlanBuffer, Request};
+use tollgate_limiter::{Entry, Hits, PlanBuffer, Request};
 
 use crate::capture::CaptureWriter;
 use crate::pipeline::Pipeline;
 use crate::pipeline::message::encode_request;
 use tollgate_admin_api::rule_name;
 use tollgate_store::{Deadline, Purpose, StoreError};
+use tollgate_system::per_thread::lock;
 
 /// One bucket that was forgotten.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -79,11 +80,10 @@ impl Pipeline {
         if plan.checks().is_empty() {
             return Err(ResetError::NoLimit);
         }
-        let rules = plan.planned_checks().map(|planned| match planned.origin {
-            LimitOrigin::Rule(rule) => rule_name(rule),
-            LimitOrigin::Override => String::new(),
-        });
-        let rules: Vec<String> = rules.collect();
+        let rules = plan.planned_checks().map(|planned| planned.origin.rule());
+        let rules: Vec<String> = rules
+            .map(|rule| rule.map_or_else(String::new, rule_name))
+            .collect();
         let captured = self.reset_capture().begin_reset(self.clock.uptime_us());
         let (checks, purpose) = (plan.checks().to_vec(), Purpose::Reset);
         let reset = self.store.ask(checks, Deadline::NEVER, purpose).await;
@@ -104,8 +104,7 @@ impl Pipeline {
     }
 
     fn reset_capture(&self) -> MutexGuard<'_, CaptureWriter> {
-        let writer = self.reset_capture.lock();
-        writer.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reset_capture)
     }
 }
 

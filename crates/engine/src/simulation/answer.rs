@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use tollgate_limiter::{
-    Check, Code, Decision, Key, LimitOrigin, Operation, Outcome, Plan, ReservationOutcome, Status,
-    Timestamp,
+    Check, Code, Decision, Key, Operation, Outcome, Plan, ReservationOutcome, Status, Timestamp,
 };
 
 use crate::pipeline::{NoLimit, RequestError, described_position, retry_after};
@@ -76,23 +75,22 @@ impl Answer {
         let statuses = decision.statuses.iter();
         let descriptors = statuses.map(|status| DescriptorAnswer::of(status, quotas_refuse));
         Self {
-            code: Ok(decision.code),
             message,
             descriptors: descriptors.collect(),
             described: described_position(decision),
             retry_after_seconds: retry_after(decision),
-            no_limit: None,
-            checks: Vec::new(),
-            matched: Vec::new(),
-            refunds: Vec::new(),
-            reservation: ReservationOutcome::None,
+            ..Self::new(Ok(decision.code))
         }
     }
 
     /// The answer of a request that has none.
     pub fn without(error: RequestError) -> Self {
+        Self::new(Err(error))
+    }
+
+    fn new(code: Result<Code, RequestError>) -> Self {
         Self {
-            code: Err(error),
+            code,
             message: Vec::new(),
             descriptors: Vec::new(),
             described: None,
@@ -118,7 +116,7 @@ impl Answer {
                 let planned = plan.planned_check(position)?;
                 Some(CheckAnswer {
                     descriptor,
-                    rule: rule_index(planned.origin),
+                    rule: planned.origin.rule().map(|rule| rule.index),
                     key: planned.check.key,
                     operation: planned.check.operation,
                     outcome: outcomes.get(position).copied().flatten(),
@@ -127,14 +125,6 @@ impl Answer {
             });
         self.checks.extend(checks);
         self.reservation = reservation(self.code.as_ref().ok().copied(), outcomes);
-    }
-}
-
-/// The index of the rule of a limit; none for a limit of the request itself.
-pub(super) fn rule_index(origin: LimitOrigin<'_>) -> Option<usize> {
-    match origin {
-        LimitOrigin::Rule(rule) => Some(rule.index),
-        LimitOrigin::Override => None,
     }
 }
 

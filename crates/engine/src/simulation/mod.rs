@@ -15,13 +15,12 @@ mod answer;
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use tollgate_limiter::{Algorithm, Check, Hits, Timestamp};
 
-use self::answer::rule_index;
 pub use self::answer::{Answer, CheckAnswer, DescriptorAnswer};
 use crate::decisions::Decisions;
 pub use crate::pipeline::Config;
@@ -36,6 +35,7 @@ use tollgate_store::memory::DirectStore;
 use tollgate_store::{CheckResult, Purpose, Refund, RefundSink, TentativeTake};
 use tollgate_system::clock::{Clock, ManualClock};
 use tollgate_system::keyed_hash::KeyedHash;
+use tollgate_system::per_thread::lock;
 use tollgate_telemetry::metrics::Metrics;
 use tollgate_wire::proto::tollgate::recording::v1::ApiCall as RecordedCall;
 
@@ -174,14 +174,14 @@ impl Simulation {
     ///
     /// When the message is no request.
     pub fn decide(&mut self, message: &[u8]) -> Result<Answer, RequestError> {
-        let request = self.begin(message)?;
+        let request = self.begin_call(message, None)?;
         Ok(self.decide_begun(request))
     }
 
     fn decide_begun(&mut self, mut request: PlannedRequest) -> Answer {
         let now = self.now();
         for position in 0..request.checks().len() {
-            self.apply(&mut request, position, now);
+            self.apply(&mut request, position, now, None);
         }
         let mut answer = self.finish(request);
         self.give_back(std::mem::take(&mut answer.refunds), now);
@@ -205,15 +205,6 @@ impl Simulation {
         Ok(self.decide_begun(request))
     }
 
-    /// Begins a request: decodes it and plans its checks.
-    ///
-    /// # Errors
-    ///
-    /// When the message is no request.
-    pub fn begin(&mut self, message: &[u8]) -> Result<PlannedRequest, RequestError> {
-        self.begin_call(message, None)
-    }
-
     fn begin_call(
         &mut self,
         message: &[u8],
@@ -226,14 +217,14 @@ impl Simulation {
         })
     }
 
-    /// Begins a request of a recording: the same, and its checks are those of the recorded call of
+    /// Begins a request: decodes it and plans its checks. They are those of the recorded call of
     /// the API, if it is one.
     ///
     /// # Errors
     ///
     /// When the message is no request, a limit cannot do what the call asks, or a later version
     /// recorded the call.
-    pub fn begin_recorded(
+    pub fn begin(
         &mut self,
         message: &[u8],
         call: Option<&RecordedCall>,
@@ -242,14 +233,9 @@ impl Simulation {
         self.begin_call(message, call.map_err(RequestError::Invalid)?)
     }
 
-    /// Applies the check at `position` of a request, at this time. A position that does not exist
-    /// has no effect. Each is to be applied once.
-    pub fn apply(&mut self, request: &mut PlannedRequest, position: usize, now: Timestamp) {
-        self.apply_hits(request, position, now, None);
-    }
-
-    /// The same with other hits, if there are any here.
-    pub fn apply_hits(
+    /// Applies the check at `position` of a request, at this time and with other hits, if there are
+    /// any here. A position that does not exist has no effect. Each is to be applied once.
+    pub fn apply(
         &mut self,
         request: &mut PlannedRequest,
         position: usize,
@@ -282,7 +268,7 @@ impl Simulation {
             mut pending,
             decided,
         } = request;
-        let tentative = (pending.purpose() == Purpose::DecideTentatively).then(|| {
+        let tentative = (pending.purpose == Purpose::DecideTentatively).then(|| {
             let sink = Arc::clone(&self.refunds) as Arc<dyn RefundSink>;
             let decided = decided.iter().map(|(_, _, check, answer)| (check, answer));
             TentativeTake::new(sink, decided, 0)
@@ -350,7 +336,7 @@ impl PlannedRequest {
 
     /// Whether hits are taken from all its limits or from none (`all_or_nothing`).
     pub fn is_all_or_nothing(&self) -> bool {
-        self.pending.purpose() == Purpose::DecideTentatively
+        self.pending.purpose == Purpose::DecideTentatively
     }
 
     /// The position of each check's descriptor, and the index of its rule (none for a limit of the
@@ -361,7 +347,10 @@ impl PlannedRequest {
         };
         self.pending.with_plan(&rules.rules, |plan, _| {
             let checks = plan.descriptor_checks();
-            let origin = |position| Some(rule_index(plan.planned_check(position)?.origin));
+            let origin = |position| {
+                let rule = plan.planned_check(position)?.origin.rule();
+                Some(rule.map(|rule| rule.index))
+            };
             checks
                 .filter_map(|(descriptor, position)| Some((descriptor, origin(position)?)))
                 .collect()
@@ -373,14 +362,13 @@ impl PlannedRequest {
 
 impl HeldRefunds {
     fn take(&self) -> Vec<Check> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 
 impl RefundSink for HeldRefunds {
     fn refund(&self, refunds: Vec<Refund>) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.extend(refunds.into_iter().map(|refund| refund.check));
+        lock(&self.0).extend(refunds.into_iter().map(|refund| refund.check));
     }
 }
 

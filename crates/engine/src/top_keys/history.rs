@@ -58,7 +58,7 @@ impl History {
             return None;
         }
         let mut history = Box::new(Self::new(capacity_max, tick));
-        let mut is_open = history.current.open(budget) && history.span.open(budget);
+        let mut is_open = history.current.table.grow(budget) && history.span.table.grow(budget);
         for extract in history.kept_mut() {
             is_open = is_open && extract.open(budget);
         }
@@ -153,8 +153,12 @@ impl History {
 
     /// What the current interval has of a key, and by how much that can be too small.
     pub(super) fn current(&self, key: u128) -> (Pair, Pair) {
-        let hits = self.current.get(key).map_or([0; 2], |counts| counts.hits);
-        (hits, self.current.error())
+        let hits = self
+            .current
+            .table
+            .get(key)
+            .map_or([0; 2], |counts| counts.hits);
+        (hits, self.current.error)
     }
 
     /// Every key whose count says more than that there were many keys.
@@ -162,7 +166,7 @@ impl History {
         let rings = self.ticks.0.iter().chain(&self.spans.0);
         let kept = rings.flat_map(|(_, extract)| above(&extract.entries, extract.error));
         let summaries = [&self.current, &self.span].into_iter();
-        let counted = summaries.flat_map(|summary| above(summary.entries(), summary.error()));
+        let counted = summaries.flat_map(|summary| above(summary.table.entries(), summary.error));
         counted.chain(kept)
     }
 
@@ -170,11 +174,7 @@ impl History {
     pub(super) fn bytes(&self) -> usize {
         let rings = self.ticks.0.iter().chain(&self.spans.0);
         let kept: usize = rings.map(|(_, extract)| extract.bytes()).sum();
-        let summaries = [&self.current, &self.span].map(Summary::bytes);
-        let tables: usize = summaries.iter().sum();
-        tables
-            .saturating_add(kept)
-            .saturating_add(size_of::<Self>())
+        self.current.table.bytes() + self.span.table.bytes() + kept + size_of::<Self>()
     }
 }
 

@@ -25,7 +25,6 @@ mod tests;
 mod text;
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -45,6 +44,7 @@ use tollgate_system::per_thread::PerThread;
 use tollgate_telemetry::metrics::{Metrics, TopKeysMetrics};
 
 pub use self::recorder::Recorder;
+pub(crate) use self::summary::Hit;
 pub use self::summary::OVERRIDE;
 pub use self::text::Text;
 
@@ -89,7 +89,7 @@ pub struct TopKeys {
     threads: PerThread<mpsc::Sender<Ask>>,
 }
 
-/// A question to one thread, which answers it with [`Recorder::answer`].
+/// A question to one thread.
 pub type Ask = Box<dyn FnOnce(&mut Recorder) + Send>;
 
 // === impl TopKeys ===
@@ -134,8 +134,8 @@ impl TopKeys {
         &self.values
     }
 
-    /// A recorder for one thread, and the questions that this thread answers with
-    /// [`Recorder::answer`]. None in the mode `off`.
+    /// A recorder for one thread, and the questions that this thread answers. None in the mode
+    /// `off`.
     pub fn recorder(&self) -> Option<(Recorder, mpsc::Receiver<Ask>)> {
         if self.values.mode() == ValueMode::Off {
             return None;
@@ -158,11 +158,9 @@ impl TopKeys {
         let entries = pieces.iter().flat_map(|piece| &piece.extract.entries);
         let used: HashSet<u64> = entries.map(|(_, counts)| counts.rule).collect();
         let rules = rules.map(RuleSet::rules).unwrap_or_default().iter();
-        let rules: HashMap<u64, &Rule> = rules
-            .filter(|rule| used.contains(&rule.fingerprint))
-            .map(|rule| (rule.fingerprint, rule))
-            .collect();
-        let names = Names::new(rules);
+        let used = rules.filter(|rule| used.contains(&rule.fingerprint));
+        let text = |rule: &Rule| (rule.domain.to_string(), rule_name(rule));
+        let names = Names(used.map(|rule| (rule.fingerprint, text(rule))).collect());
         let by_text = !query.descriptor.is_empty() || query.domain.is_some();
         let mut texts = HashMap::new();
         if by_text {
@@ -274,34 +272,10 @@ impl TopKeys {
     }
 }
 
-impl fmt::Debug for TopKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TopKeys")
-            .field("values", &self.values)
-            .finish_non_exhaustive()
-    }
-}
-
-// === impl Recorder ===
-
-impl Recorder {
-    /// Answers a question.
-    pub fn answer(&mut self, ask: Ask) {
-        ask(self);
-    }
-}
-
 /// The names of rules by fingerprint.
 struct Names(HashMap<u64, (String, String)>);
 
 impl Names {
-    fn new(rules: HashMap<u64, &Rule>) -> Self {
-        let names = rules.into_iter();
-        let names =
-            names.map(|(number, rule)| (number, (rule.domain.to_string(), rule_name(rule))));
-        Self(names.collect())
-    }
-
     /// The domain and the name of a rule; none if it is not in use.
     fn of<'n>(&'n self, rule: u64, text: Option<&'n Text>) -> Option<(&'n str, &'n str)> {
         if rule == OVERRIDE {

@@ -14,7 +14,7 @@ use super::summary::{Extract, Hit, OVERRIDE};
 use super::text::Text;
 use tollgate_admin_api::Window;
 use tollgate_limiter::RuleSet;
-use tollgate_telemetry::metrics::{HitOutcome, TopKeysMetrics};
+use tollgate_telemetry::metrics::TopKeysMetrics;
 
 /// The most keys that a summary counts in one interval.
 const KEYS_MAX: usize = 1_536;
@@ -125,50 +125,29 @@ impl Recorder {
         }
     }
 
-    /// Counts the hits of a check that was decided, if its rule has a summary of its own. `now_us`
-    /// is the uptime of [`Recorder::begin`].
+    /// Counts the hits of a check that was decided, if its rule has a summary of its own. They are
+    /// of the uptime of [`Recorder::begin`].
     #[inline]
-    pub fn record_known(
-        &mut self,
-        now_us: u64,
-        rule: u64,
-        key: u128,
-        hits: u64,
-        outcome: HitOutcome,
-    ) -> bool {
-        let Some(history) = self.rules.get_mut(u128::from(rule)) else {
+    pub(crate) fn record_known(&mut self, hit: &Hit) -> bool {
+        let Some(history) = self.rules.get_mut(u128::from(hit.rule)) else {
             return false;
         };
-        let hit = Hit {
-            rule,
-            key,
-            hits,
-            refused_at: refused_at(now_us, outcome),
-            would_refuse: outcome == HitOutcome::WouldRefuse,
-        };
-        history.record(self.tick, &hit, &mut self.budget, &mut self.scratch);
+        history.record(self.tick, hit, &mut self.budget, &mut self.scratch);
         true
     }
 
     /// Counts the hits of a check that was decided.
-    pub fn record(&mut self, now_us: u64, rule: u64, key: u128, hits: u64, outcome: HitOutcome) {
-        if self.record_known(now_us, rule, key, hits, outcome) {
+    pub(crate) fn record(&mut self, hit: &Hit) {
+        if self.record_known(hit) {
             return;
         }
-        self.add_rule(rule);
-        if self.record_known(now_us, rule, key, hits, outcome) {
+        self.add_rule(hit.rule);
+        if self.record_known(hit) {
             return;
         }
         self.shared_checks = self.shared_checks.saturating_add(1);
-        let hit = Hit {
-            rule,
-            key,
-            hits,
-            refused_at: refused_at(now_us, outcome),
-            would_refuse: outcome == HitOutcome::WouldRefuse,
-        };
         self.shared
-            .record(self.tick, &hit, &mut self.budget, &mut self.scratch);
+            .record(self.tick, hit, &mut self.budget, &mut self.scratch);
     }
 
     #[cold]
@@ -372,14 +351,4 @@ impl KnownKeys {
     fn clear(&mut self) {
         self.0.fill(0);
     }
-}
-
-/// Tenths of a second of uptime, plus one; 0 for a hit that was not refused.
-fn refused_at(uptime_us: u64, outcome: HitOutcome) -> u32 {
-    if outcome != HitOutcome::Refused {
-        return 0;
-    }
-    u32::try_from(uptime_us / 100_000)
-        .unwrap_or(u32::MAX)
-        .saturating_add(1)
 }

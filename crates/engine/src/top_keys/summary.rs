@@ -16,6 +16,7 @@
 //! is at most 16/3C of the hits of that kind. Skewed traffic has a far smaller error.
 
 use super::key_table::{Budget, KeyTable};
+use tollgate_telemetry::metrics::HitOutcome;
 
 /// Stands for the rule of limits that came with requests.
 pub const OVERRIDE: u64 = 0;
@@ -42,23 +43,23 @@ pub(super) struct Counts {
 
 /// Hits of one key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hit {
-    pub(super) rule: u64,
-    pub(super) key: u128,
-    pub(super) hits: u64,
+pub(crate) struct Hit {
+    pub(crate) rule: u64,
+    pub(crate) key: u128,
+    pub(crate) hits: u64,
     /// When they were refused, in tenths of a second of uptime, plus one; 0 if they were not.
-    pub(super) refused_at: u32,
+    pub(crate) refused_at: u32,
     /// Whether they were over a limit that did not refuse them.
-    pub(super) would_refuse: bool,
+    pub(crate) would_refuse: bool,
 }
 
 /// The heaviest keys of a stream.
 #[derive(Debug)]
 pub(super) struct Summary {
-    table: KeyTable<Counts>,
+    pub(super) table: KeyTable<Counts>,
     capacity_max: usize,
     /// By how much a count can be too small.
-    error: Pair,
+    pub(super) error: Pair,
     /// Hits that were counted and are in no count any more.
     gone: Totals,
 }
@@ -117,6 +118,26 @@ pub(super) fn plus<const N: usize>(mut one: [u64; N], two: [u64; N]) -> [u64; N]
     one
 }
 
+// === impl Hit ===
+
+impl Hit {
+    /// Hits at this uptime, and what became of them.
+    #[inline]
+    pub(crate) fn new(now_us: u64, rule: u64, key: u128, hits: u64, outcome: HitOutcome) -> Self {
+        let tenths = u32::try_from(now_us / 100_000).unwrap_or(u32::MAX);
+        Self {
+            rule,
+            key,
+            hits,
+            refused_at: match outcome {
+                HitOutcome::Refused => tenths.saturating_add(1),
+                _ => 0,
+            },
+            would_refuse: outcome == HitOutcome::WouldRefuse,
+        }
+    }
+}
+
 // === impl Summary ===
 
 impl Summary {
@@ -136,26 +157,16 @@ impl Summary {
         counts.fold(self.gone, |sum, (_, counts)| plus(sum, counts.totals()))
     }
 
-    /// The bytes of a summary of this capacity.
-    pub(super) fn bytes_of(capacity: usize) -> usize {
-        KeyTable::<Counts>::bytes_of(capacity)
-    }
-
     /// Counts hits. `scratch` is memory for a while.
     #[inline]
     pub(super) fn record(&mut self, hit: &Hit, budget: &mut Budget, scratch: &mut Vec<u64>) {
-        let Hit {
-            hits,
-            refused_at,
-            would_refuse,
-            ..
-        } = *hit;
+        let (hits, refused_at) = (hit.hits, hit.refused_at);
         let Some(known) = self.table.get_mut(hit.key) else {
             let refused = if refused_at == 0 { 0 } else { hits };
             let counts = Counts {
                 rule: hit.rule,
                 hits: [hits, refused],
-                would_refuse: if would_refuse { hits } else { 0 },
+                would_refuse: if hit.would_refuse { hits } else { 0 },
                 refused_at: [refused_at; 2],
             };
             self.insert(hit.key, &counts, budget, scratch);
@@ -170,7 +181,7 @@ impl Summary {
                 *since = refused_at;
             }
             *last = refused_at;
-        } else if would_refuse {
+        } else if hit.would_refuse {
             known.would_refuse = known.would_refuse.saturating_add(hits);
         }
     }
@@ -191,14 +202,9 @@ impl Summary {
 
     fn grow(&mut self, budget: &mut Budget) -> bool {
         let next = self.table.next_capacity();
-        let more = Self::bytes_of(next).saturating_sub(self.table.bytes());
+        let more = KeyTable::<Counts>::bytes_of(next).saturating_sub(self.table.bytes());
         let quarters = if next <= MODEST_KEYS { 3 } else { 2 };
         next <= self.capacity_max && budget.has_within(quarters, more) && self.table.grow(budget)
-    }
-
-    /// Makes space for the fewest keys.
-    pub(super) fn open(&mut self, budget: &mut Budget) -> bool {
-        self.table.grow(budget)
     }
 
     /// Makes space for all keys at once.
@@ -308,24 +314,6 @@ impl Summary {
             left_out: [0; 2],
             total: self.total(),
         }
-    }
-
-    /// What it knows of a key.
-    pub(super) fn get(&self, key: u128) -> Option<&Counts> {
-        self.table.get(key)
-    }
-
-    pub(super) fn error(&self) -> Pair {
-        self.error
-    }
-
-    pub(super) fn entries(&self) -> &[(u128, Counts)] {
-        self.table.entries()
-    }
-
-    /// The bytes that are to be given back when it is dropped.
-    pub(super) fn bytes(&self) -> usize {
-        self.table.bytes()
     }
 }
 

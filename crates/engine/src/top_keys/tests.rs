@@ -62,7 +62,7 @@ impl Recorder {
     /// Counts one check, as the pipeline does.
     fn count(&mut self, now_us: u64, rule: u64, key: u128, hits: u64, is_over: bool) {
         self.begin(now_us);
-        self.record(now_us, rule, key, hits, became(is_over));
+        self.record(&Hit::new(now_us, rule, key, hits, became(is_over)));
     }
 }
 
@@ -141,12 +141,12 @@ fn any_stream_keeps_the_bounds_of_the_error() {
             whole.merge(part, &mut budget, scratch);
         }
         let reported = |key| {
-            let counts = whole.get(key).map_or([0; 3], Counts::totals);
-            (counts, whole.error())
+            let counts = whole.table.get(key).map_or([0; 3], Counts::totals);
+            (counts, whole.error)
         };
         assert_bounds(&true_hits, reported);
         // Merging three streams costs at most what each costs, and once more.
-        for (error, total) in whole.error().iter().zip(total) {
+        for (error, total) in whole.error.iter().zip(total) {
             let capacity = u64::try_from(capacity).unwrap();
             assert!(error * 3 * capacity <= 2 * 16 * total, "{error} of {total}");
         }

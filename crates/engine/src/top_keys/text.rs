@@ -54,12 +54,8 @@ impl Text {
             .iter()
             .flat_map(|entry| [&entry.key, &entry.value]);
         let texts: usize = strings.chain(&self.domain).map(String::capacity).sum();
-        let entries = self.entries.capacity();
-        let structs = entries.saturating_mul(size_of::<tollgate_admin_api::Entry>());
-        texts
-            .saturating_add(structs)
-            .saturating_add(size_of::<Self>())
-            .saturating_add(2 * size_of::<usize>())
+        let entries = self.entries.capacity() * size_of::<tollgate_admin_api::Entry>();
+        texts + entries + size_of::<Self>() + 2 * size_of::<usize>()
     }
 
     /// Whether each of these entries is one of its own.

@@ -197,7 +197,7 @@ impl Engine {
             is_joined: false,
         };
         let (message, call) = (&request.request, request.call.as_ref());
-        let mut planned = match self.simulation.begin_recorded(message, call) {
+        let mut planned = match self.simulation.begin(message, call) {
             Ok(planned) => planned,
             Err(error) => return sink(&decided, &Answer::without(error)),
         };
@@ -257,7 +257,7 @@ impl Engine {
         let planner = self.planner.as_mut()?;
         planner.set_time(Timestamp::from_us(request.time_us));
         let (message, call) = (&request.request, request.call.as_ref());
-        planner.begin_recorded(message, call).ok()
+        planner.begin(message, call).ok()
     }
 
     /// Whether these rules decided the request when it was recorded.
@@ -276,7 +276,7 @@ impl Engine {
         };
         let hits = is_undecidable.then_some(Hits::PEEK);
         self.simulation
-            .apply_hits(&mut in_flight.planned, position, at, hits);
+            .apply(&mut in_flight.planned, position, at, hits);
         in_flight.left = in_flight.left.saturating_sub(1);
     }
 

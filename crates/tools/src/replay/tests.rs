@@ -574,8 +574,8 @@ fn model(rules: &str, asked: &[Turn]) -> Vec<Event> {
             let (user, path) = (["ada", "bob"][*user], ["/a", "/b"][*path]);
             let message = message(&[&[("user", user)], &[("path", path)]], *hits);
             service.set_time(now);
-            let mut planned = service.begin(&message).expect("request");
-            service.apply(&mut planned, 0, now);
+            let mut planned = service.begin(&message, None).expect("request");
+            service.apply(&mut planned, 0, now, None);
             order += 1;
             let request = Request {
                 order,
@@ -593,7 +593,7 @@ fn model(rules: &str, asked: &[Turn]) -> Vec<Event> {
             }
             order += 1;
             now = now.plus_us(1);
-            service.apply(&mut planned, 1, now);
+            service.apply(&mut planned, 1, now, None);
             request.stamps = vec![Stamp {
                 check: 1,
                 order,

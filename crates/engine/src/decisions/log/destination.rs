@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
 
 use super::file::LogFile;
 use tollgate_telemetry::tracing::{LogEntry, LogExport};
@@ -14,43 +13,29 @@ const EXPORTED_MAX: usize = 128;
 /// Where the decision log goes.
 #[derive(Debug)]
 pub enum LogDestination {
-    /// Standard output.
-    Stdout,
+    /// Standard output; none if it is closed.
+    Stdout(Option<File>),
     /// A file, to which lines are appended.
-    File(PathBuf),
+    File(LogFile),
     /// A collector of OpenTelemetry log records.
     Otlp(Box<LogExport>),
 }
 
-/// An open destination.
-#[derive(Debug)]
-pub(super) enum Output {
-    /// None if standard output is closed.
-    Stdout(Option<File>),
-    File(LogFile),
-    Otlp(Box<LogExport>),
-}
+// === impl LogDestination ===
 
-// === impl Output ===
-
-impl Output {
-    pub(super) fn new(destination: LogDestination) -> Self {
-        match destination {
-            // Without the buffer of the standard library, which keeps what it could not write.
-            LogDestination::Stdout => {
-                let file = io::stdout().as_fd().try_clone_to_owned().ok();
-                Self::Stdout(file.map(File::from))
-            }
-            LogDestination::File(path) => Self::File(LogFile::new(path)),
-            LogDestination::Otlp(export) => Self::Otlp(export),
-        }
+impl LogDestination {
+    /// Standard output, without the buffer of the standard library, which keeps what it could not
+    /// write.
+    pub fn stdout() -> Self {
+        let file = io::stdout().as_fd().try_clone_to_owned().ok();
+        Self::Stdout(file.map(File::from))
     }
 
     /// The destination in words.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Stdout(_) => "stdout".to_owned(),
-            Self::File(file) => file.path().display().to_string(),
+            Self::File(file) => file.path.display().to_string(),
             Self::Otlp(export) => export.display_endpoint().to_owned(),
         }
     }

@@ -7,7 +7,7 @@
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -21,8 +21,8 @@ const RETRIES_MAX: u32 = 100;
 
 /// A file that lines are appended to.
 #[derive(Debug)]
-pub(super) struct LogFile {
-    path: PathBuf,
+pub struct LogFile {
+    pub(super) path: PathBuf,
     file: Option<File>,
     /// Whether the last line in the file lacks its end.
     is_torn: bool,
@@ -31,16 +31,13 @@ pub(super) struct LogFile {
 // === impl LogFile ===
 
 impl LogFile {
-    pub(super) fn new(path: PathBuf) -> Self {
+    /// The file at this path, which is opened by the first line.
+    pub fn new(path: PathBuf) -> Self {
         Self {
             path,
             file: None,
             is_torn: false,
         }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Appends a line, to the file that has the path now.

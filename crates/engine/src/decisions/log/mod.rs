@@ -11,7 +11,6 @@ mod destination;
 mod file;
 mod writer;
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
@@ -21,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use tollgate_limiter::Timestamp;
 
 pub use self::destination::LogDestination;
-use self::destination::Output;
+pub use self::file::LogFile;
 use self::writer::{Item, LOG_TARGET, Writer};
 use super::kept_decision::KeptDecision;
 use crate::value_hash::ShownValues;
@@ -82,7 +81,7 @@ impl DecisionLog {
         // What the queue does not take is counted out again.
         let backlog = Arc::new(Backlog::new(usize::MAX));
         let writer = Writer {
-            output: Output::new(setup.destination),
+            output: setup.destination,
             rate: EventRate::new(setup.per_second_max),
             values: setup.values,
             instance: instance_name(),
@@ -171,14 +170,5 @@ impl DecisionLog {
                 "stopped before the whole decision log was written"
             );
         }
-    }
-}
-
-impl fmt::Debug for DecisionLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DecisionLog")
-            .field("verdicts", &self.verdicts)
-            .field("rules", &self.rules)
-            .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tollgate_limiter::Timestamp;
 
-use super::destination::Output;
+use super::destination::LogDestination;
 use crate::decisions::kept_decision::KeptDecision;
 use crate::value_hash::ShownValues;
 use tollgate_admin_api::{DecisionRecord, Verdict};
@@ -33,7 +33,7 @@ pub(super) enum Item {
 
 /// Writes lines, no more than so many in any second.
 pub(super) struct Writer {
-    pub(super) output: Output,
+    pub(super) output: LogDestination,
     pub(super) rate: EventRate,
     pub(super) values: ShownValues,
     pub(super) instance: String,
@@ -97,8 +97,8 @@ impl Writer {
         // A record holds nothing that JSON does not have.
         let body = serde_json::to_string(&line).unwrap_or_default();
         LogEntry {
-            at: decision.at(),
-            is_error: decision.verdict() == Verdict::Error,
+            at: decision.at,
+            is_error: decision.verdict == Verdict::Error,
             body,
         }
     }

@@ -97,10 +97,8 @@ impl CallOutcomes<'_> {
         into.begin(decided, tightest);
         let names = self.rule_names.unwrap_or_default();
         for one in self.decided_checks() {
-            let rule = match one.planned.origin {
-                LimitOrigin::Rule(rule) => names.get(rule.index),
-                LimitOrigin::Override => None,
-            };
+            let rule = one.planned.origin.rule();
+            let rule = rule.and_then(|rule| names.get(rule.index));
             into.limit(&one, rule.map_or("", |rule| &**rule), self.refuses(&one));
         }
         if tightest.is_none()
@@ -313,14 +311,13 @@ impl CallOutcomes<'_> {
         let PlannedCheck { check, origin } = one.planned;
         let outcome = one.outcome;
         let refused = self.refuses(one);
-        let (name, rule) = match origin {
-            LimitOrigin::Rule(rule) => (rule.name.clone(), rule_names.get(rule.index).cloned()),
-            LimitOrigin::Override => (String::new(), None),
-        };
+        let rule = origin.rule();
         ApiLimit {
             descriptor: one.descriptor,
-            name,
-            rule: rule.unwrap_or_default(),
+            name: rule.map_or_else(String::new, |rule| rule.name.clone()),
+            rule: rule
+                .and_then(|rule| rule_names.get(rule.index).cloned())
+                .unwrap_or_default(),
             requests_per_unit: check.limit.requests(),
             window: check.limit.describe_window(),
             verdict: if refused { Code::OverLimit } else { Code::Ok },
@@ -335,10 +332,8 @@ impl CallOutcomes<'_> {
 
 /// The cost of a limit; none where it shares a budget, whose limits can have several.
 pub(super) fn own_cost(origin: LimitOrigin<'_>) -> Option<Cost> {
-    match origin {
-        LimitOrigin::Rule(rule) if rule.budget.is_some() => None,
-        origin => Some(cost_of(origin)),
-    }
+    let in_budget = origin.rule().is_some_and(|rule| rule.budget.is_some());
+    (!in_budget).then(|| cost_of(origin))
 }
 
 /// The true amount that a call says; 0 for a release.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tollgate_limiter::{Code, Hits, LimitOrigin, Outcome, Plan, Request};
+use tollgate_limiter::{Code, Hits, Outcome, Plan, Request};
 
 use super::answer::CallOutcomes;
 use super::bounds::{BatchProgress, SHORT_REQUEST_CHECKS_MAX, give_way, validate};
@@ -342,9 +342,7 @@ fn after_refunds(
 /// How large the answer to a planned call can be.
 fn answer_bytes(api: &ApiCall, rules: &Generation, plan: &Plan<'_>) -> usize {
     let bytes = ANSWER_BYTES + api.id.len() * ESCAPED_BYTES;
-    let limits = plan.planned_checks().map(|planned| match planned.origin {
-        LimitOrigin::Rule(rule) => rules.limit_bytes(Some(rule)),
-        LimitOrigin::Override => rules.limit_bytes(None),
-    });
-    limits.fold(bytes, usize::saturating_add)
+    let limits = plan.planned_checks();
+    let limits = limits.map(|planned| rules.limit_bytes(planned.origin.rule()));
+    bytes + limits.sum::<usize>()
 }

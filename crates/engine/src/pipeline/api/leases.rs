@@ -13,8 +13,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tollgate_limiter::{
-    Check, Code, CountRefused, Hits, Key, LeasePolicy, LimitOrigin, OnExpiry, Otherwise, Outcome,
-    Plan, Request, ReservationOutcome,
+    Check, Code, CountRefused, Hits, Key, LeasePolicy, OnExpiry, Otherwise, Outcome, Plan, Request,
+    ReservationOutcome,
 };
 
 use super::bounds::validate_id;
@@ -315,18 +315,14 @@ impl Pipeline {
             return Some(NotLeased::QuotaMode);
         }
         plan.planned_checks().find_map(|planned| {
-            let origin = planned.origin;
-            let (leases, reserves) = match origin {
-                LimitOrigin::Rule(rule) => (rule.leases, rule.reserve.is_some()),
-                LimitOrigin::Override => (true, false),
-            };
-            if !leases {
+            let (origin, rule) = (planned.origin, planned.origin.rule());
+            if rule.is_some_and(|rule| !rule.leases) {
                 Some(NotLeased::LeaseFalse)
             } else if origin.shadow_mode() {
                 Some(NotLeased::Shadow)
             } else if origin.quota_mode() {
                 Some(NotLeased::QuotaMode)
-            } else if reserves {
+            } else if rule.is_some_and(|rule| rule.reserve.is_some()) {
                 Some(NotLeased::Reservation)
             } else {
                 (!can_lease(planned.check)).then_some(NotLeased::Algorithm)

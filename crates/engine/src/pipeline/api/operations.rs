@@ -31,10 +31,7 @@ pub(super) struct Operations<'c> {
 
 /// The price of a hit under a limit.
 pub(super) fn cost_of(origin: LimitOrigin<'_>) -> Cost {
-    match origin {
-        LimitOrigin::Rule(rule) => rule.cost,
-        LimitOrigin::Override => COST_ONE,
-    }
+    origin.rule().map_or(COST_ONE, |rule| rule.cost)
 }
 
 /// When a reservation under this limit ends by itself.
@@ -43,11 +40,8 @@ pub(super) fn expiry_of(
     expires_ms: Option<NonZeroU32>,
     on_expiry: Option<OnExpiry>,
 ) -> Expiry {
-    let rule = match origin {
-        LimitOrigin::Rule(rule) => rule.reserve.as_ref().map(|reserve| reserve.expiry),
-        LimitOrigin::Override => None,
-    };
-    let rule = rule.unwrap_or_default();
+    let reserve = origin.rule().and_then(|rule| rule.reserve.as_ref());
+    let rule = reserve.map(|reserve| reserve.expiry).unwrap_or_default();
     Expiry {
         after_ms: expires_ms.unwrap_or(rule.after_ms),
         on_expiry: on_expiry.unwrap_or(rule.on_expiry),
@@ -137,10 +131,8 @@ impl<'c> Operations<'c> {
 
 /// What a rule says to reserve.
 fn amount_of(estimates: &Estimates, planned: PlannedCheck<'_, '_>) -> Result<u64, String> {
-    let amount = match planned.origin {
-        LimitOrigin::Rule(rule) => reservations::amount_of(estimates, rule, planned.check),
-        LimitOrigin::Override => None,
-    };
+    let rule = planned.origin.rule();
+    let amount = rule.and_then(|rule| reservations::amount_of(estimates, rule, planned.check));
     amount.ok_or_else(|| {
         format!(
             "hits is missing, and {} has no reserve.amount; say how many hits to reserve",
@@ -150,10 +142,11 @@ fn amount_of(estimates: &Estimates, planned: PlannedCheck<'_, '_>) -> Result<u64
 }
 
 fn name_of(origin: LimitOrigin<'_>) -> String {
-    match origin {
-        LimitOrigin::Rule(rule) => format!("the rule {}", rule_name(rule)),
-        LimitOrigin::Override => "the limit of the request".to_owned(),
-    }
+    let name = origin.rule().map(rule_name);
+    name.map_or_else(
+        || "the limit of the request".to_owned(),
+        |name| format!("the rule {name}"),
+    )
 }
 
 /// Marks as refused what a check of the hits of a peek would be refused.

@@ -343,7 +343,7 @@ descriptors:
     /// The threads, one of them by its number, and the value of the buckets.
     type Of<'p> = (&'p Threads, usize, &'p str);
 
-    fn call<'p>((threads, thread, value): Of<'p>, step: ApiStep, hits: u64) -> Called<'p> {
+    fn call((threads, thread, value): Of<'_>, step: ApiStep, hits: u64) -> Called<'_> {
         let mut request = Request::new(b"d");
         for key in KEYS {
             let (key, value) = (key.as_bytes(), value.as_bytes());

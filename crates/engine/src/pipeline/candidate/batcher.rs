@@ -48,19 +48,13 @@ pub struct CandidateBatcher {
 }
 
 struct State {
-    in_flight: InFlight<Waiting>,
+    in_flight: InFlight<PendingRequest>,
     /// Requests whose checks are not planned yet.
     arrived: VecDeque<Ticket>,
     /// Bytes of the messages of all that wait.
     bytes: usize,
     scratch: CandidateScratch,
     sums: CandidateSums,
-}
-
-#[derive(Default)]
-struct Waiting {
-    pending: PendingRequest,
-    bytes: usize,
 }
 
 // === impl CandidateBatcher ===
@@ -94,13 +88,12 @@ impl CandidateBatcher {
         let fits = bytes <= WAITING_BYTES_MAX;
         let slot = fits.then(|| state.in_flight.take_slot(WAITING_MAX));
         let Some(ticket) = slot.flatten() else {
-            self.pipeline.skip_candidate();
+            self.pipeline.metrics.candidates.skipped_queue_full.inc();
             return;
         };
         state.bytes = bytes;
         if let Some(waiting) = state.in_flight.get(ticket) {
-            waiting.bytes = pending.message.len();
-            mem::swap(&mut waiting.pending, pending);
+            mem::swap(waiting, pending);
         }
         state.arrived.push_back(ticket);
         self.is_due.set(true);
@@ -155,10 +148,9 @@ impl CandidateBatcher {
 
     /// Plans the checks of a request, and adds them to the batch.
     fn start(&self, state: &mut State, ticket: Ticket) {
-        let Some(waiting) = state.in_flight.get(ticket) else {
+        let Some(pending) = state.in_flight.get(ticket) else {
             return;
         };
-        let pending = &mut waiting.pending;
         pending.deadline = Deadline::NEVER;
         if self.pipeline.begin_candidate(pending, &mut state.scratch) {
             state.in_flight.ask(ticket);
@@ -168,10 +160,10 @@ impl CandidateBatcher {
     }
 
     fn finish(&self, state: &mut State, ticket: Ticket, now_us: u64) {
-        if let Some(waiting) = state.in_flight.get(ticket) {
+        if let Some(pending) = state.in_flight.get(ticket) {
             let (scratch, sums) = (&mut state.scratch, &mut state.sums);
             self.pipeline
-                .finish_candidate(&mut waiting.pending, scratch, sums, now_us);
+                .finish_candidate(pending, scratch, sums, now_us);
         }
         state.release(ticket);
     }
@@ -182,18 +174,18 @@ impl CandidateBatcher {
 impl State {
     /// Frees a slot.
     fn release(&mut self, ticket: Ticket) {
-        if let Some(waiting) = self.in_flight.get(ticket) {
-            self.bytes = self.bytes.saturating_sub(waiting.bytes);
-            waiting.pending.clear(KEPT_MESSAGE_BYTES_MAX);
+        if let Some(pending) = self.in_flight.get(ticket) {
+            self.bytes = self.bytes.saturating_sub(pending.message.len());
+            pending.clear(KEPT_MESSAGE_BYTES_MAX);
         }
         self.in_flight.free(ticket);
     }
 }
 
-// === impl Waiting ===
+// === impl PendingRequest ===
 
-impl Slot for Waiting {
+impl Slot for PendingRequest {
     fn pending(&mut self) -> &mut PendingRequest {
-        &mut self.pending
+        self
     }
 }

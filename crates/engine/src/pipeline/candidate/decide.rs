@@ -11,7 +11,7 @@ use crate::pipeline::begin::purpose_of;
 use crate::pipeline::candidate_rules::{CandidateRules, CandidateSource};
 use crate::pipeline::decode::decode;
 use crate::pipeline::live_verdict::{CandidateRequest, LiveVerdict, takes};
-use crate::pipeline::pending::{CheckResults, PendingRequest, Stage};
+use crate::pipeline::pending::{PendingRequest, Stage};
 use crate::pipeline::{Generation, Pipeline};
 use tollgate_admin_api::Verdict;
 use tollgate_store::StoreError;
@@ -27,18 +27,6 @@ pub(super) struct CandidateScratch {
 // === impl Pipeline ===
 
 impl Pipeline {
-    /// Counts a request that the candidate does not decide, because its live answer was an error.
-    #[cold]
-    pub(in crate::pipeline) fn skip_without_verdict(&self) {
-        self.metrics.candidates.skipped_no_verdict.inc();
-    }
-
-    /// Counts a request that the candidate does not decide, for lack of space in a queue.
-    #[cold]
-    pub(super) fn skip_candidate(&self) {
-        self.metrics.candidates.skipped_queue_full.inc();
-    }
-
     /// Plans the checks of the candidate for a request whose live answer was given. Returns whether
     /// the candidate is to decide: the checks, possibly none, are then in `pending`.
     pub(super) fn begin_candidate(
@@ -103,19 +91,14 @@ impl Pipeline {
         };
         let buffer = mem::take(&mut pending.plan);
         let plan = Plan::from_buffer(buffer, &candidate.rules);
-        let CheckResults {
-            outcomes,
-            error,
-            tentative,
-            ..
-        } = &mut pending.results;
+        let results = &mut pending.results;
         // Dropped without a commit, tentative takes go back.
-        let (error, tentative) = (error.take(), tentative.take());
+        let (error, tentative) = (results.error.take(), results.tentative.take());
         if let Some(error) = error {
             self.count_skipped(&error);
         } else {
             let statuses = mem::take(&mut scratch.statuses);
-            let mut decision = self.decide_plan(&plan, outcomes, statuses);
+            let mut decision = self.decide_plan(&plan, &results.outcomes, statuses);
             decision.code = live.with(decision.code);
             if let Some(tentative) = tentative {
                 match decision.code {

@@ -15,7 +15,6 @@
 mod batcher;
 mod decide;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -60,11 +59,5 @@ impl CandidatePartitions {
         let workers = workers.into_iter();
         let workers = workers.map(|worker| Box::pin(worker.run()) as Worker);
         Ok((Self(Arc::new(store)), workers.collect()))
-    }
-}
-
-impl fmt::Debug for CandidatePartitions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CandidatePartitions")
     }
 }
