@@ -35,6 +35,7 @@ mod rights;
 mod sentinels;
 mod slow;
 mod states;
+mod tenants;
 
 use tollgate_test_support::grpc_client::{Code, RateLimitServiceClient, descriptor, request};
 use tollgate_test_support::http_client::http;
