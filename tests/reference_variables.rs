@@ -15,7 +15,7 @@ use std::process::Command;
 use clap::CommandFactory as _;
 use tollgate::cli::Cli;
 use tollgate::settings::REDIS_VARIABLES;
-use tollgate::settings::reference_variables::{REFERENCE_VARIABLES, Support, warnings};
+use tollgate::settings::reference_variables::{UNREAD_VARIABLES, warnings};
 use tollgate_test_support::child_process::run_to_end;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
@@ -87,8 +87,13 @@ fn settings() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_variable_of_the_reference_is_known_and_no_other() {
-    let known: Vec<&str> = REFERENCE_VARIABLES.iter().map(|(name, _)| *name).collect();
+fn every_variable_of_the_reference_is_read_or_reported_and_no_other() {
+    let settings = settings();
+    let is_theirs = |setting: &&str| !setting.starts_with("TOLLGATE_");
+    let read = settings.iter().map(String::as_str).filter(is_theirs);
+    let read = read.chain(REDIS_VARIABLES.iter().copied());
+    let unread = UNREAD_VARIABLES.iter().map(|(name, _)| *name);
+    let known: Vec<&str> = read.chain(unread).collect();
     let once: BTreeSet<&str> = known.iter().copied().collect();
     assert_eq!(known.len(), once.len(), "each once");
     let missing: Vec<_> = names().difference(&once).copied().collect();
@@ -97,46 +102,23 @@ fn every_variable_of_the_reference_is_known_and_no_other() {
 }
 
 #[test]
-fn what_is_understood_is_a_setting_and_nothing_else_is() {
-    let settings = settings();
-    for (name, support) in REFERENCE_VARIABLES {
-        assert_eq!(
-            *support == Support::Setting,
-            settings.contains(*name),
-            "{name}: {support:?}"
-        );
-    }
-    // What is read apart from settings is read there and nowhere else.
-    let read = REFERENCE_VARIABLES
-        .iter()
-        .filter(|(_, support)| *support == Support::StoreVariable);
-    let read: BTreeSet<&str> = read.map(|(name, _)| *name).collect();
-    assert_eq!(read, REDIS_VARIABLES.iter().copied().collect());
-    // And a setting that the reference does not have is not taken for one of its own.
-    for setting in settings
-        .iter()
-        .filter(|setting| !names().contains(setting.as_str()))
-    {
-        assert!(setting.starts_with("TOLLGATE_"), "{setting}");
-    }
-}
-
-#[test]
 fn every_variable_that_does_nothing_is_spoken_of_once_by_its_name() {
-    for (name, support) in REFERENCE_VARIABLES {
+    for setting in settings() {
+        assert!(warnings([&*setting]).is_empty(), "{setting}");
+    }
+    assert!(warnings(["REDIS_URL"]).is_empty());
+    for name in REDIS_VARIABLES.iter().filter(|name| **name != "REDIS_URL") {
+        // Beside the variable that says where the store is, it says something, and with a word
+        // of ours nothing again.
+        let beside = warnings([*name, "REDIS_URL", "REDIS_PERSECOND"]);
+        assert!(beside.is_empty(), "{beside:?}");
+        let ours = warnings([*name, "REDIS_URL", "TOLLGATE_STORE"]);
+        assert_eq!(ours.len(), 2, "{ours:?}");
+    }
+    let unread = UNREAD_VARIABLES.iter().map(|(name, _)| name);
+    let of_store = REDIS_VARIABLES.iter().filter(|name| **name != "REDIS_URL");
+    for name in unread.chain(of_store) {
         let said = warnings([*name]);
-        if *support == Support::Setting || *name == "REDIS_URL" {
-            assert!(said.is_empty(), "{said:?}");
-            continue;
-        }
-        if *support == Support::StoreVariable {
-            // Beside the variable that says where the store is, it says something, and with a word
-            // of ours nothing again.
-            let beside = warnings([*name, "REDIS_URL", "REDIS_PERSECOND"]);
-            assert!(beside.is_empty(), "{beside:?}");
-            let ours = warnings([*name, "REDIS_URL", "TOLLGATE_STORE"]);
-            assert_eq!(ours.len(), 2, "{ours:?}");
-        }
         assert_eq!(said.len(), 1, "{name}");
         let begins = said[0].starts_with(&format!("{name} has no effect: "))
             || said[0].starts_with(&format!("{name} is not needed: "));

@@ -9,7 +9,7 @@
 
 use strsim::damerau_levenshtein;
 
-use crate::settings::reference_variables::REFERENCE_VARIABLES;
+use crate::settings::reference_variables::UNREAD_VARIABLES;
 use crate::settings::{OTEL_VARIABLES, REDIS_VARIABLES};
 
 /// Maximum warnings. One more line tells how many variables are not listed.
@@ -28,7 +28,7 @@ const PREFIXES: [&str; 2] = ["TOLLGATE_", "REDIS_"];
 /// Warnings about the variables in `set`, of which `settings` are known.
 pub fn warnings(set: &[&str], settings: &[&str]) -> Vec<String> {
     let mut known: Vec<&str> = settings.to_vec();
-    known.extend(REFERENCE_VARIABLES.iter().map(|(name, _)| *name));
+    known.extend(UNREAD_VARIABLES.iter().map(|(name, _)| *name));
     known.extend(REDIS_VARIABLES);
     known.extend(OTEL_VARIABLES);
     let mut unknown: Vec<String> = set

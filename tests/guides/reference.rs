@@ -7,8 +7,11 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use clap::CommandFactory as _;
+use tollgate::cli::Cli;
 use tollgate::clock::{Clock as _, SystemClock};
-use tollgate::settings::reference_variables::{REFERENCE_VARIABLES, Support, warnings};
+use tollgate::settings::REDIS_VARIABLES;
+use tollgate::settings::reference_variables::{UNREAD_VARIABLES, Unread, warnings};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::ratelimit_process::RatelimitProcess;
@@ -188,18 +191,17 @@ fn every_variable_of_the_reference_has_a_correct_row() {
             assert_eq!(fates.insert(name, cells[1]), None, "{name} twice");
         }
     }
-    for (name, support) in REFERENCE_VARIABLES {
+    for (name, unread) in UNREAD_VARIABLES {
         let said = fates
             .remove(name)
             .unwrap_or_else(|| panic!("no row for {name}"));
-        let word = match support {
-            Support::Setting | Support::StoreVariable => "obeyed",
-            Support::NotNeeded(_) => "not needed",
-            Support::Replaced(_) => "instead",
+        let word = match unread {
+            Unread::NotNeeded(_) => "not needed",
+            Unread::Replaced(_) => "instead",
         };
-        assert!(said.starts_with(word), "{name}: {said}, but {support:?}");
+        assert!(said.starts_with(word), "{name}: {said}, but {unread:?}");
         // A replacement setting on the page is also the replacement in the code.
-        if let Support::Replaced(what) = support {
+        if let Unread::Replaced(what) = unread {
             for setting in what.split(|c: char| !c.is_ascii_uppercase() && c != '_' && c != '=') {
                 let ours = setting.starts_with("TOLLGATE_") && setting != "TOLLGATE_STORE";
                 assert!(
@@ -208,6 +210,18 @@ fn every_variable_of_the_reference_has_a_correct_row() {
                 );
             }
         }
+    }
+    // Every other variable has an effect.
+    let command = Cli::command();
+    let serve = command.find_subcommand("serve").expect("serve");
+    let settings = serve
+        .get_arguments()
+        .filter_map(|it| it.get_env()?.to_str());
+    let settings = settings.filter(|name| !name.starts_with("TOLLGATE_"));
+    for name in settings.chain(REDIS_VARIABLES.iter().copied()) {
+        let said = fates.remove(name);
+        let is_obeyed = said.is_some_and(|said| said.starts_with("obeyed"));
+        assert!(is_obeyed, "{name}: {said:?}");
     }
     assert!(fates.is_empty(), "{fates:?}");
 }
