@@ -206,7 +206,7 @@ async fn check(
         let why = format!("the response cannot be decoded: {error}");
         Failure(StatusCode::INTERNAL_SERVER_ERROR, why)
     })?;
-    Ok(of_decision(decided.code, decision, &options))
+    Ok(of_decision(decided.code, decision, options))
 }
 
 /// The request of these descriptors, encoded.
