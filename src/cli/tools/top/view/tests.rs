@@ -558,7 +558,7 @@ fn a_detail_shows_the_rule_and_the_last_decisions() {
         "key       user=x",
         "refused   5 of 15 asked, at most 0 more",
         "limit     10 per minute, fixed_window",
-        "20:00:05.000Z OVER_LIMIT over_limit_cache overridden remaining=3 resets in 7 s",
+        "20:00:05.000Z OVER_LIMIT over_limit_cache overridden remaining=3 resets in …",
         "in use    7 of 10 at 20:00:05.000Z, 70 % ━━━",
         "error: http://b:1: cannot connect",
     ] {
