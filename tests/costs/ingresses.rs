@@ -1,5 +1,5 @@
-//! CPU time of a check by gRPC, forward auth, SPOE and the Redis protocol, in turn on one service;
-//! `make bench-ingresses` prints it.
+//! CPU time of a check by gRPC, forward auth, SPOE and the Redis protocol, in turn on one service,
+//! and the latency of a request through each proxy; `make bench-ingresses` prints them.
 //!
 //! All are answered from one bucket, so only the protocols differ.
 
@@ -11,6 +11,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tollgate_test_support::grpc_client::{RateLimitServiceClient, channel, descriptor, request};
+use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::ingress_proxy::{
+    Edit, IngressProxy, PATIENT, as_it_is, caddy, haproxy, nginx, service, traefik,
+};
 use tollgate_test_support::tollgate_process::Tollgate;
 
 const ROUND: Duration = Duration::from_secs(2);
@@ -212,5 +216,101 @@ fn cpu_of_a_check_by_each_ingress() {
                 "{connections} x {in_flight} {name}: {middle:.2} us of CPU a check ({low:.2} to {high:.2})"
             );
         }
+    }
+}
+
+/// Requests of a proxy in one round.
+const REQUESTS: u32 = 300;
+
+/// A configuration without the lines that have this text.
+fn without(configuration: &str, text: &str) -> String {
+    let lines = configuration.split_inclusive('\n');
+    lines.filter(|line| !line.contains(text)).collect()
+}
+
+/// A configuration with a text after the first line that has another.
+fn after(configuration: &str, line: &str, added: &str) -> String {
+    let lines = configuration.split_inclusive('\n');
+    let mut added = Some(added);
+    let lines = lines.map(|one| {
+        let added = added.take_if(|_| one.contains(line)).unwrap_or_default();
+        format!("{one}{added}")
+    });
+    let edited: String = lines.collect();
+    assert!(added.is_none(), "no {line} in {configuration}");
+    edited
+}
+
+const NGINX_ALONE: Edit = |text| without(&text, "auth_request /_tollgate;");
+const NGINX_OWN: Edit = |text| {
+    let zone = "limit_req_zone $binary_remote_addr zone=own:1m rate=1000000r/s;\n";
+    let text = after(&NGINX_ALONE(text), "http {", zone);
+    after(
+        &text,
+        "location / {",
+        "limit_req zone=own burst=1000000 nodelay;\n",
+    )
+};
+const HAPROXY_ALONE: Edit = |text| without(&text, "filter spoe");
+const HAPROXY_OWN: Edit = |text| {
+    let limiter = "    stick-table type ip size 100k expire 30s store http_req_rate(10s)\n    http-request track-sc0 src\n    http-request deny deny_status 429 if { sc_http_req_rate(0) gt 1000000 }\n";
+    after(&HAPROXY_ALONE(text), "bind ", limiter)
+};
+const CADDY_ALONE: Edit = |text| {
+    let (before, rest) = text.split_once("\tforward_auth").unwrap();
+    let (_, rest) = rest.split_once("\n\t}\n").unwrap();
+    format!("{before}{rest}")
+};
+const TRAEFIK_ALONE: Edit = |text| text.replace("middlewares: [tollgate]", "middlewares: []");
+const TRAEFIK_OWN: Edit = |text| {
+    let limiter = "    own:\n      rateLimit: { average: 1000000, burst: 1000000 }\n";
+    let text = after(&text, "  middlewares:", limiter);
+    text.replace("middlewares: [tollgate]", "middlewares: [own]")
+};
+
+/// The mean latency of requests on one connection, in microseconds.
+#[allow(clippy::disallowed_methods)] // it is what is measured
+fn latency(proxy: &IngressProxy) -> f64 {
+    let mut connection = HttpConnection::open(proxy.at);
+    let begin = std::time::Instant::now();
+    for _ in 0..REQUESTS {
+        assert_eq!(connection.get_with("/", &[]).status, 200);
+    }
+    begin.elapsed().as_secs_f64() * 1e6 / f64::from(REQUESTS)
+}
+
+#[test]
+fn latency_of_a_check_in_each_proxy() {
+    let flags = "--ingress-host 127.0.0.1 --auth-port 0 --spoe-port 0";
+    let tollgate = Tollgate::start(RULES, &flags.split(' ').collect::<Vec<_>>());
+    let (auth, agent, origin) = (
+        tollgate.ingress("auth"),
+        tollgate.ingress("spoe"),
+        service(),
+    );
+    let spoe = |edit| haproxy(agent, origin, (PATIENT, "client"), edit);
+    let proxies = [
+        ("nginx, no check", nginx(auth, origin, NGINX_ALONE)),
+        ("nginx, tollgate", nginx(auth, origin, as_it_is)),
+        ("nginx, limit_req", nginx(auth, origin, NGINX_OWN)),
+        ("HAProxy, no check", spoe(HAPROXY_ALONE)),
+        ("HAProxy, tollgate", spoe(as_it_is)),
+        ("HAProxy, stick table", spoe(HAPROXY_OWN)),
+        ("Caddy, no check", caddy(auth, origin, CADDY_ALONE)),
+        ("Caddy, tollgate", caddy(auth, origin, as_it_is)),
+        ("Traefik, no check", traefik(auth, origin, TRAEFIK_ALONE)),
+        ("Traefik, tollgate", traefik(auth, origin, as_it_is)),
+        ("Traefik, rateLimit", traefik(auth, origin, TRAEFIK_OWN)),
+    ];
+    let mut figures = vec![Vec::new(); proxies.len()];
+    for _ in 0..ROUNDS {
+        for (figures, (_, proxy)) in figures.iter_mut().zip(&proxies) {
+            figures.push(latency(proxy));
+        }
+    }
+    for (figures, (name, _)) in figures.iter_mut().zip(&proxies) {
+        figures.sort_by(f64::total_cmp);
+        let [low, middle, high] = [0, ROUNDS / 2, ROUNDS - 1].map(|at| figures[at]);
+        println!("{name}: {middle:.0} us a request ({low:.0} to {high:.0})");
     }
 }

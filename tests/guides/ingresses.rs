@@ -8,7 +8,7 @@ use tollgate_test_support::components::component;
 use tollgate_test_support::envoy_process::{Envoy, OnError};
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::ingress_proxy::{
-    IngressProxy, PATIENT, WAIT, caddy, haproxy, limiting, nginx, page, service,
+    IngressProxy, PATIENT, WAIT, as_it_is, caddy, haproxy, limiting, nginx, page, service,
 };
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -41,14 +41,14 @@ fn walk(proxy: &IngressProxy, tollgate: Tollgate, (other, without): (&IngressPro
 #[test]
 fn nginx_lets_three_requests_pass_and_refuses_the_fourth() {
     let tollgate = limiting(3, &["--auth-port", "0"]);
-    let proxy = nginx(tollgate.ingress("auth"), service());
+    let proxy = nginx(tollgate.ingress("auth"), service(), as_it_is);
     walk(&proxy, tollgate, (&proxy, 500));
 }
 
 #[test]
 fn caddy_lets_three_requests_pass_and_refuses_the_fourth() {
     let tollgate = limiting(3, &["--auth-port", "0"]);
-    let proxy = caddy(tollgate.ingress("auth"), service());
+    let proxy = caddy(tollgate.ingress("auth"), service(), as_it_is);
     walk(&proxy, tollgate, (&proxy, 502));
 }
 
@@ -56,9 +56,9 @@ fn caddy_lets_three_requests_pass_and_refuses_the_fourth() {
 fn haproxy_lets_three_requests_pass_and_refuses_the_fourth() {
     let tollgate = limiting(3, &["--spoe-port", "0"]);
     let (agent, service) = (tollgate.ingress("spoe"), service());
-    let proxy = haproxy(agent, service, PATIENT, "client");
+    let proxy = haproxy(agent, service, (PATIENT, "client"), as_it_is);
     // It waits as long as the page says, and then lets requests pass.
-    let other = haproxy(agent, service, WAIT, "client");
+    let other = haproxy(agent, service, (WAIT, "client"), as_it_is);
     walk(&proxy, tollgate, (&other, 200));
 }
 
@@ -71,9 +71,14 @@ fn every_proxy_and_a_redis_client_share_one_limit_exactly() {
     let flags = "--ingress-host 127.0.0.1 --auth-port 0 --spoe-port 0 --resp-port 0";
     let tollgate = Tollgate::start(&rules, &flags.split(' ').collect::<Vec<_>>());
     let service = service();
-    let nginx = nginx(tollgate.ingress("auth"), service);
-    let caddy = caddy(tollgate.ingress("auth"), service);
-    let haproxy = haproxy(tollgate.ingress("spoe"), service, PATIENT, "day");
+    let nginx = nginx(tollgate.ingress("auth"), service, as_it_is);
+    let caddy = caddy(tollgate.ingress("auth"), service, as_it_is);
+    let haproxy = haproxy(
+        tollgate.ingress("spoe"),
+        service,
+        (PATIENT, "day"),
+        as_it_is,
+    );
     let envoy = Envoy::asking(&[&tollgate], OnError::Deny);
     let resp = tollgate.ingress("resp");
     let by_proxy = |at: SocketAddr, path: &'static str| {

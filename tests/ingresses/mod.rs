@@ -6,14 +6,14 @@
 
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::ingress_proxy::{
-    IngressProxy, PATIENT, caddy, haproxy, limiting, nginx, service, traefik,
+    IngressProxy, PATIENT, as_it_is, caddy, haproxy, limiting, nginx, service, traefik,
 };
 use tollgate_test_support::tollgate_process::Tollgate;
 
 #[test]
 fn traefik_lets_three_requests_pass_and_refuses_the_fourth() {
     let tollgate = limiting(3, &["--auth-port", "0"]);
-    let proxy = traefik(tollgate.ingress("auth"), service());
+    let proxy = traefik(tollgate.ingress("auth"), service(), as_it_is);
     for _ in 0..3 {
         let answer = proxy.get("/");
         assert_eq!((answer.status, &*answer.body), (200, &b"served"[..]));
@@ -49,7 +49,7 @@ fn nginx_keeps_its_connections_under_ten_thousand_requests() {
     keeps_connections(
         &tollgate,
         "auth",
-        &nginx(tollgate.ingress("auth"), service()),
+        &nginx(tollgate.ingress("auth"), service(), as_it_is),
     );
 }
 
@@ -59,7 +59,7 @@ fn caddy_keeps_its_connections_under_ten_thousand_requests() {
     keeps_connections(
         &tollgate,
         "auth",
-        &caddy(tollgate.ingress("auth"), service()),
+        &caddy(tollgate.ingress("auth"), service(), as_it_is),
     );
 }
 
@@ -69,13 +69,18 @@ fn traefik_keeps_its_connections_under_ten_thousand_requests() {
     keeps_connections(
         &tollgate,
         "auth",
-        &traefik(tollgate.ingress("auth"), service()),
+        &traefik(tollgate.ingress("auth"), service(), as_it_is),
     );
 }
 
 #[test]
 fn haproxy_keeps_its_connections_under_ten_thousand_requests() {
     let tollgate = limiting(9_000, &["--spoe-port", "0"]);
-    let proxy = haproxy(tollgate.ingress("spoe"), service(), PATIENT, "client");
+    let proxy = haproxy(
+        tollgate.ingress("spoe"),
+        service(),
+        (PATIENT, "client"),
+        as_it_is,
+    );
     keeps_connections(&tollgate, "spoe", &proxy);
 }

@@ -15,6 +15,14 @@ use crate::ports::reserved_port;
 use crate::tollgate_process::Tollgate;
 use crate::yaml::of_a_year;
 
+/// Changes a configuration.
+pub type Edit = fn(String) -> String;
+
+/// The page's configuration as it is.
+pub fn as_it_is(configuration: String) -> String {
+    configuration
+}
+
 /// A proxy that is stopped when dropped.
 pub struct IngressProxy {
     _child: KillOnDrop,
@@ -106,8 +114,8 @@ fn configuration(
     })
 }
 
-/// nginx as the page has it, in front of this tollgate and this service.
-pub fn nginx(auth: SocketAddr, service: SocketAddr) -> IngressProxy {
+/// nginx as the page has it, in front of this tollgate and this service, and with this edit.
+pub fn nginx(auth: SocketAddr, service: SocketAddr, edit: Edit) -> IngressProxy {
     let at = loopback();
     let addresses = [
         ("127.0.0.1:8082", auth),
@@ -124,7 +132,7 @@ pub fn nginx(auth: SocketAddr, service: SocketAddr) -> IngressProxy {
         temporary.join("\n")
     );
     let path = directory.path().join("nginx.conf");
-    fs::write(&path, file).expect("its configuration");
+    fs::write(&path, edit(file)).expect("its configuration");
     let mut command = Command::new(program("nginx"));
     command.arg("-p").arg(directory.path()).arg("-c").arg(&path);
     IngressProxy::start(directory, at, &mut command)
@@ -138,8 +146,8 @@ fn program(name: &str) -> String {
     found.unwrap_or_else(|| panic!("{name} is not installed; run make deps"))
 }
 
-/// Caddy as the page has it, in front of this tollgate and this service.
-pub fn caddy(auth: SocketAddr, service: SocketAddr) -> IngressProxy {
+/// Caddy as the page has it, in front of this tollgate and this service, and with this edit.
+pub fn caddy(auth: SocketAddr, service: SocketAddr, edit: Edit) -> IngressProxy {
     let at = loopback();
     let addresses = [("127.0.0.1:8082", auth), ("127.0.0.1:9000", service)];
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -147,7 +155,7 @@ pub fn caddy(auth: SocketAddr, service: SocketAddr) -> IngressProxy {
     let sites = sites.replace(":8000", &format!(":{}", at.port()));
     // Its admin port is fixed.
     let file = format!("{{\n\tadmin off\n}}\n{sites}");
-    fs::write(directory.path().join("Caddyfile"), file).expect("its configuration");
+    fs::write(directory.path().join("Caddyfile"), edit(file)).expect("its configuration");
     let mut command = Command::new(program("caddy"));
     command.args(["run", "--config", "Caddyfile"]);
     command.current_dir(directory.path());
@@ -157,9 +165,14 @@ pub fn caddy(auth: SocketAddr, service: SocketAddr) -> IngressProxy {
     IngressProxy::start(directory, at, &mut command)
 }
 
-/// HAProxy as the page has it, in front of this agent and this service. The entry of its descriptor
-/// has this key.
-pub fn haproxy(agent: SocketAddr, service: SocketAddr, wait: &str, key: &str) -> IngressProxy {
+/// HAProxy as the page has it, in front of this agent and this service, and with this edit. The
+/// entry of its descriptor has this key.
+pub fn haproxy(
+    agent: SocketAddr,
+    service: SocketAddr,
+    (wait, key): (&str, &str),
+    edit: Edit,
+) -> IngressProxy {
     let at = loopback();
     let addresses = [
         ("127.0.0.1:8084", agent),
@@ -174,7 +187,7 @@ pub fn haproxy(agent: SocketAddr, service: SocketAddr, wait: &str, key: &str) ->
         ),
         (
             "haproxy.cfg",
-            configuration("HAProxy", "haproxy", &addresses, wait),
+            edit(configuration("HAProxy", "haproxy", &addresses, wait)),
         ),
     ];
     for (name, text) in files {
@@ -186,16 +199,17 @@ pub fn haproxy(agent: SocketAddr, service: SocketAddr, wait: &str, key: &str) ->
     IngressProxy::start(directory, at, &mut command)
 }
 
-/// Traefik as the page has it, in front of this tollgate and this service. `make deps-all` builds
-/// it.
-pub fn traefik(auth: SocketAddr, service: SocketAddr) -> IngressProxy {
+/// Traefik as the page has it, in front of this tollgate and this service, and with this edit.
+/// `make deps-all` builds it.
+pub fn traefik(auth: SocketAddr, service: SocketAddr, edit: Edit) -> IngressProxy {
     let addresses = [("127.0.0.1:8082", auth)];
     let page = configuration("Traefik", "yaml", &addresses, WAIT);
     let routes = format!(
         "  routers:\n    web: {{ rule: 'PathPrefix(`/`)', middlewares: [tollgate], service: web }}\n  services:\n    web: {{ loadBalancer: {{ servers: [{{ url: 'http://{service}' }}] }} }}\n"
     );
     let directory = tempfile::tempdir().expect("a temporary directory");
-    fs::write(directory.path().join("dynamic.yaml"), page + &routes).expect("its configuration");
+    let file = edit(page + &routes);
+    fs::write(directory.path().join("dynamic.yaml"), file).expect("its configuration");
     let at = loopback();
     let mut command = Command::new(component("traefik/traefik"));
     command.current_dir(directory.path()).args([
