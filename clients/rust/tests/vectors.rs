@@ -1116,7 +1116,9 @@ mod middleware {
         limit.descriptor = u32_of(&value["descriptor"]);
         limit.name = string_of(&value["name"]);
         limit.rule = string_of(&value["rule"]);
-        limit.requests_per_unit = value["requests_per_unit"].as_u64().expect("requests_per_unit");
+        limit.requests_per_unit = value["requests_per_unit"]
+            .as_u64()
+            .expect("requests_per_unit");
         limit.window = string_of(&value["window"]);
         limit.allowed = value["allowed"].as_bool().expect("allowed");
         limit.remaining = value["remaining"].as_u64().expect("remaining");
