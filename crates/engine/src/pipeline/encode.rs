@@ -66,6 +66,14 @@ impl<'d> EncodedResponse<'d> {
         }
     }
 
+    /// A response of which only the decision is read.
+    pub(crate) fn unread(decision: &'d Decision<'d>) -> Self {
+        Self {
+            decision,
+            message: &[],
+        }
+    }
+
     /// How many bytes [`EncodedResponse::write_frame`] writes.
     pub fn frame_bytes(&self) -> usize {
         FRAME_HEAD_BYTES + self.message.len()

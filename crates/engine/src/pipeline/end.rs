@@ -6,6 +6,7 @@ use tollgate_limiter::{Code, Decision, OnUndecided, Outcome, Plan, Request, Stat
 
 use crate::decisions::has_event;
 use crate::ended::{End, Ended, RequestError};
+use crate::pipeline::api_call::ApiCall;
 use crate::pipeline::decode::decode;
 use crate::pipeline::dynamic_metadata::dynamic_metadata;
 use crate::pipeline::encode::EncodedResponse;
@@ -102,9 +103,14 @@ impl Pipeline {
                     Some(error) => Some(respond(Err(error))),
                     None => {
                         let (message, buffer) = (&pending.message, &mut scratch.response);
-                        let response = EncodedResponse::new(&decision, buffer, |into| {
-                            self.encode_extras(message, &plan, &decision, into);
-                        });
+                        let api = pending.api.as_deref();
+                        let response = if api.is_none_or(ApiCall::reads_response) {
+                            EncodedResponse::new(&decision, buffer, |into| {
+                                self.encode_extras(message, &plan, &decision, into);
+                            })
+                        } else {
+                            EncodedResponse::unread(&decision)
+                        };
                         Some(respond(Ok(response)))
                     }
                 };

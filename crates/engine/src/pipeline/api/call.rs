@@ -304,8 +304,7 @@ impl Pipeline {
     ) -> Option<Result<Decided, RequestError>> {
         let api = pending.api.as_ref();
         let was_settled = api.is_some_and(|api| api.rounds.was_settled);
-        let has_response =
-            api.is_some_and(|api| matches!(api.step, ApiStep::Peek | ApiStep::Report));
+        let has_response = api.is_some_and(|api| api.reads_response());
         self.end(pending, scratch, now_us, is_left, |response| {
             let response = response?;
             let decision = response.decision;

@@ -163,6 +163,11 @@ impl ApiCall {
         }
     }
 
+    /// Whether its answer is made of the encoded response, and not of the decision alone.
+    pub(super) fn reads_response(&self) -> bool {
+        matches!(self.step, ApiStep::Peek | ApiStep::Report)
+    }
+
     /// Whether it takes hits as a plain request does.
     pub(super) fn is_check(&self) -> bool {
         self.step == ApiStep::Check
