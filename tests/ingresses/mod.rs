@@ -4,9 +4,11 @@
 //! Why here: building Traefik takes minutes. The walks through the proxies of Debian's packages are
 //! in `tests/guides/ingresses.rs`.
 
+use std::net::SocketAddr;
+
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::ingress_proxy::{
-    IngressProxy, PATIENT, as_it_is, caddy, haproxy, limiting, nginx, service, traefik,
+    Edit, IngressProxy, PATIENT, as_it_is, caddy, haproxy, limiting, nginx, service, traefik,
 };
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -43,34 +45,25 @@ fn keeps_connections(tollgate: &Tollgate, port: &str, proxy: &IngressProxy) {
     assert!(accepted <= 32, "{accepted} connections");
 }
 
+fn keeps_connections_of_forward_auth(proxy: fn(SocketAddr, SocketAddr, Edit) -> IngressProxy) {
+    let tollgate = limiting(9_000, &["--auth-port", "0"]);
+    let proxy = proxy(tollgate.ingress("auth"), service(), as_it_is);
+    keeps_connections(&tollgate, "auth", &proxy);
+}
+
 #[test]
 fn nginx_keeps_its_connections_under_ten_thousand_requests() {
-    let tollgate = limiting(9_000, &["--auth-port", "0"]);
-    keeps_connections(
-        &tollgate,
-        "auth",
-        &nginx(tollgate.ingress("auth"), service(), as_it_is),
-    );
+    keeps_connections_of_forward_auth(nginx);
 }
 
 #[test]
 fn caddy_keeps_its_connections_under_ten_thousand_requests() {
-    let tollgate = limiting(9_000, &["--auth-port", "0"]);
-    keeps_connections(
-        &tollgate,
-        "auth",
-        &caddy(tollgate.ingress("auth"), service(), as_it_is),
-    );
+    keeps_connections_of_forward_auth(caddy);
 }
 
 #[test]
 fn traefik_keeps_its_connections_under_ten_thousand_requests() {
-    let tollgate = limiting(9_000, &["--auth-port", "0"]);
-    keeps_connections(
-        &tollgate,
-        "auth",
-        &traefik(tollgate.ingress("auth"), service(), as_it_is),
-    );
+    keeps_connections_of_forward_auth(traefik);
 }
 
 #[test]

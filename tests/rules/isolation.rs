@@ -24,7 +24,7 @@ impl Folder {
         Self::overlaid(None, files)
     }
 
-    /// The same with an overlay.
+    /// A folder with these files, whose rules an overlay changes.
     fn overlaid(overlay: Option<&Path>, files: &[(&str, &str)]) -> (Self, RulesUpdate) {
         let directory = tempfile::tempdir().unwrap();
         let path = RulesPath::Path(directory.path().to_owned());
