@@ -380,9 +380,9 @@ PACKAGES := redis-server:redis-server h2load:nghttp2-client nghttpd:nghttp2-serv
   nginx:nginx haproxy:haproxy caddy:caddy
 # Only the clients in Java need these: without them they are left out and reported.
 PACKAGES_JAVA := javac:default-jdk-headless mvn:maven
-# valgrind, Chromium and its WebDriver server, what builds and runs images without a daemon, and
-# checks of the Debian package and its unit.
-PACKAGES_ALL := valgrind:valgrind chromium:chromium chromedriver:chromium-driver \
+# valgrind, Chromium and its WebDriver server, what builds and runs images without a daemon, checks
+# of the Debian package and its unit, and PHP and Ruby for their Redis clients.
+PACKAGES_ALL := valgrind:valgrind php:php-cli ruby:ruby chromium:chromium chromedriver:chromium-driver \
   podman:podman runc:runc catatonit:catatonit ip:iproute2 dpkg-shlibdeps:dpkg-dev lintian:lintian systemd-analyze:systemd
 
 packages:
@@ -390,7 +390,7 @@ packages:
 	@tests/install_packages.sh $(PACKAGES_JAVA) || true
 
 packages-all: packages
-	@tests/install_packages.sh $(PACKAGES_ALL) fonts-dejavu-core containernetworking-plugins
+	@tests/install_packages.sh $(PACKAGES_ALL) fonts-dejavu-core containernetworking-plugins php-redis ruby-redis
 
 # Downloads and builds run side by side.
 deps: packages

@@ -22,6 +22,10 @@ use crate::pipeline::RequestError;
 /// Most commands that are decided side by side; then those are answered first.
 const COMMANDS_PER_TURN_MAX: usize = 256;
 
+/// Room for one read: some hundred commands, so that those that are sent together are decided side
+/// by side.
+const READ_BYTES: usize = 8 << 10;
+
 /// How long the rest of a command, or a client that reads answers, may take.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -61,6 +65,7 @@ pub(super) async fn serve(
     let mut input = Vec::new();
     while !session.is_closing {
         let is_partial = !input.is_empty();
+        input.reserve(READ_BYTES);
         let received = tokio::select! {
             () = stopping.wait() => return,
             // A command that has begun ends soon; until then the client may be silent.

@@ -18,7 +18,12 @@ use super::spoe_frame::{
 use super::{Checked, Checks};
 use crate::net::{Connection, ShutdownSignal};
 
-/// Most checks of a connection in progress; then it is not read.
+/// Room for one read: some hundred messages, so that those that are sent together are decided side
+/// by side.
+const READ_BYTES: usize = 8 << 10;
+
+/// Most checks of a connection in progress; then it is not read. The messages of the last read come
+/// on top of them.
 const CONNECTION_CHECKS_MAX: usize = 1_024;
 
 /// How long HAProxy may take to read answers.
@@ -58,6 +63,7 @@ pub(super) async fn serve(
             input,
             ..
         } = &mut agent;
+        input.reserve(READ_BYTES);
         tokio::select! {
             () = stopping.wait() => break Some(NORMAL),
             Some(Ok(answer)) = in_progress.join_next() => {
@@ -109,7 +115,7 @@ impl Agent {
 
     /// Handles the whole frames that have come.
     fn take_frames(&mut self) -> Result<(), Disconnect> {
-        let input = std::mem::take(&mut self.input);
+        let mut input = std::mem::take(&mut self.input);
         let mut rest = &*input;
         while let Some(length) = frame_length(rest)?
             && let Some((frame, after)) = rest.split_at_checked(length)
@@ -117,7 +123,9 @@ impl Agent {
             self.take_frame(frame.get(4..).unwrap_or_default())?;
             rest = after;
         }
-        self.input = rest.to_vec();
+        let used = input.len().saturating_sub(rest.len());
+        input.drain(..used);
+        self.input = input;
         Ok(())
     }
 

@@ -34,6 +34,9 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 1000000000, algorithm: token_bucket }
 ";
 
+/// Forward auth by HTTP/1.1.
+const HTTP1: &str = "forward auth, HTTP/1.1";
+
 /// A protocol: an encoded check, and how many answers are in a buffer, which loses them.
 struct Protocol {
     name: &'static str,
@@ -49,7 +52,7 @@ fn protocols() -> [Protocol; 3] {
         b"\x00\x00\x00\x19\x03\x00\x00\x00\x01\x01\x01\x04edge\x01\x06client\x06\xc0\x00\x02\x07";
     [
         Protocol {
-            name: "forward auth",
+            name: HTTP1,
             check: auth.into(),
             answers: |buffer| take(buffer, |rest| Some(find(rest, b"\r\n\r\n")? + 4)),
         },
@@ -148,14 +151,67 @@ async fn by_grpc(at: SocketAddr, in_flight: usize, stop: Arc<AtomicBool>) -> u64
     total
 }
 
-/// CPU time of a check in one round, in microseconds; `protocol` is none for gRPC.
+/// Forward auth by HTTP/2 without TLS.
+async fn by_h2c(at: SocketAddr, in_flight: usize, stop: Arc<AtomicBool>) -> u64 {
+    let stream = TcpStream::connect(at).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let (sender, connection) = h2::client::handshake(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let asked = http::Request::get("http://t/auth/edge")
+        .header("x-forwarded-for", "192.0.2.7")
+        .header("x-forwarded-method", "GET")
+        .header("x-forwarded-uri", "/api/v1/items")
+        .body(())
+        .unwrap();
+    let callers = (0..in_flight).map(|_| {
+        let (mut sender, stop, asked) = (sender.clone(), Arc::clone(&stop), asked.clone());
+        tokio::spawn(async move {
+            let mut total = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let (answer, _) = sender.send_request(asked.clone(), true).unwrap();
+                assert_eq!(answer.await.unwrap().status(), 200);
+                total += 1;
+            }
+            total
+        })
+    });
+    let mut total = 0;
+    for caller in callers.collect::<Vec<_>>() {
+        total += caller.await.unwrap();
+    }
+    connection.abort();
+    total
+}
+
+/// How checks are asked for.
+#[derive(Clone, Copy)]
+enum Way {
+    Grpc,
+    H2c,
+    Bytes(&'static Protocol),
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Grpc => "gRPC",
+            Self::H2c => "forward auth, h2c",
+            Self::Bytes(protocol) => protocol.name,
+        }
+    }
+
+    /// This load in connections and checks in flight: a connection of HTTP/1.1 has one in flight.
+    fn load(self, (connections, in_flight): (usize, usize)) -> (usize, usize) {
+        match self {
+            Self::Bytes(protocol) if protocol.name == HTTP1 => (connections * in_flight, 1),
+            _ => (connections, in_flight),
+        }
+    }
+}
+
+/// CPU time of a check in one round, in microseconds.
 #[allow(clippy::disallowed_methods, clippy::cast_precision_loss)] // the length of a round
-fn round(
-    service: &Tollgate,
-    at: SocketAddr,
-    protocol: Option<&'static Protocol>,
-    (connections, in_flight): (usize, usize),
-) -> f64 {
+fn round(service: &Tollgate, at: SocketAddr, way: Way, load: (usize, usize)) -> f64 {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -164,16 +220,13 @@ fn round(
     let before = service.cpu_seconds();
     let checks: u64 = runtime.block_on(async {
         let stop = Arc::new(AtomicBool::new(false));
-        // HTTP/1.1 has one request of a connection in flight.
-        let (connections, in_flight) = match protocol {
-            Some(protocol) if protocol.name == "forward auth" => (connections * in_flight, 1),
-            _ => (connections, in_flight),
-        };
+        let (connections, in_flight) = way.load(load);
         let callers = (0..connections).map(|_| {
             let stop = Arc::clone(&stop);
-            match protocol {
-                Some(protocol) => tokio::spawn(by_bytes(protocol, at, in_flight, stop)),
-                None => tokio::spawn(by_grpc(at, in_flight, stop)),
+            match way {
+                Way::Grpc => tokio::spawn(by_grpc(at, in_flight, stop)),
+                Way::H2c => tokio::spawn(by_h2c(at, in_flight, stop)),
+                Way::Bytes(protocol) => tokio::spawn(by_bytes(protocol, at, in_flight, stop)),
             }
         });
         let callers: Vec<_> = callers.collect();
@@ -196,22 +249,23 @@ fn cpu_of_a_check_by_each_ingress() {
     let protocols: &'static _ = Box::leak(Box::new(protocols()));
     let [auth, resp, spoe] = protocols;
     let ways_in = [
-        ("gRPC", service.grpc, None),
-        (auth.name, service.ingress("auth"), Some(auth)),
-        (resp.name, service.ingress("resp"), Some(resp)),
-        (spoe.name, service.ingress("spoe"), Some(spoe)),
+        (service.grpc, Way::Grpc),
+        (service.ingress("auth"), Way::H2c),
+        (service.ingress("auth"), Way::Bytes(auth)),
+        (service.ingress("resp"), Way::Bytes(resp)),
+        (service.ingress("spoe"), Way::Bytes(spoe)),
     ];
     for load in LOADS {
         let mut figures = ways_in.map(|_| Vec::new());
         for _ in 0..ROUNDS {
-            for (figures, (_, at, protocol)) in figures.iter_mut().zip(ways_in) {
-                figures.push(round(&service, at, protocol, load));
+            for (figures, (at, way)) in figures.iter_mut().zip(ways_in) {
+                figures.push(round(&service, at, way, load));
             }
         }
-        for (figures, (name, ..)) in figures.iter_mut().zip(ways_in) {
+        for (figures, (_, way)) in figures.iter_mut().zip(ways_in) {
             figures.sort_by(f64::total_cmp);
             let [low, middle, high] = [0, ROUNDS / 2, ROUNDS - 1].map(|at| figures[at]);
-            let (connections, in_flight) = load;
+            let (name, (connections, in_flight)) = (way.name(), way.load(load));
             println!(
                 "{connections} x {in_flight} {name}: {middle:.2} us of CPU a check ({low:.2} to {high:.2})"
             );

@@ -1,14 +1,16 @@
 //! `docs/ingresses.md` at length: a real Traefik, which `make deps-all` builds from its Go module,
-//! and ten thousand requests through each proxy.
+//! ten thousand requests through each proxy, and the Redis clients of PHP and Ruby.
 //!
-//! Why here: building Traefik takes minutes. The walks through the proxies of Debian's packages are
-//! in `tests/guides/ingresses.rs`.
+//! Why here: building Traefik takes minutes, and PHP and Ruby are large. The walks through the
+//! proxies of Debian's packages, and redis-py, are in `tests/guides/ingresses.rs`.
 
 use std::net::SocketAddr;
+use std::process::Command;
 
+use tollgate_test_support::components::program;
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::ingress_proxy::{
-    Edit, IngressProxy, PATIENT, as_it_is, caddy, haproxy, limiting, nginx, service, traefik,
+    Edit, IngressProxy, PATIENT, as_it_is, caddy, haproxy, limiting, nginx, page, service, traefik,
 };
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -76,4 +78,29 @@ fn haproxy_keeps_its_connections_under_ten_thousand_requests() {
         as_it_is,
     );
     keeps_connections(&tollgate, "spoe", &proxy);
+}
+
+/// The page's program in this language prints what redis-py has in `tests/guides/ingresses.rs`.
+fn asks_as_the_page_does(language: &str, (run, argument): (&str, &str), print: &str) {
+    let tollgate = limiting(3, &["--resp-port", "0"]);
+    let port = tollgate.ingress("resp").port().to_string();
+    let asked = page().only("Redis clients", language);
+    let asked = format!("{}\n{print}", asked.replace("6380", &port));
+    let output = Command::new(program(run)).args([argument, &asked]).output();
+    let output = output.expect("it runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((&*printed, &*error), ("0 16 15 -1 2", ""));
+}
+
+#[test]
+fn phpredis_asks_as_the_page_does() {
+    let print = r#"print "$refused $limit $remaining $retry $reset";"#;
+    asks_as_the_page_does("php", ("php", "-r"), print);
+}
+
+#[test]
+fn redis_rb_asks_as_the_page_does() {
+    let print = r#"print [refused, limit, remaining, retry_after, reset].join(" ")"#;
+    asks_as_the_page_does("ruby", ("ruby", "-e"), print);
 }
