@@ -8,6 +8,7 @@
 //!
 //! What it deliberately does not do: start a cluster.
 
+mod agentgateway;
 mod alert_scenarios;
 mod alerts;
 mod budgets;
