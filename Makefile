@@ -40,10 +40,12 @@
 # make bench-alone      what a check costs that comes alone, beside an answer without a decision; BEFORE names another binary
 # make bench-redis      limits shared through Redis, beside redis-benchmark (docs/shared-limits.md)
 # make bench-redis-cluster  Redis's CPU a check on one server and on clusters (docs/shared-limits.md); BEFORE names another binary
+# make bench-regions    two regions that share a limit over a Redis that is far away (docs/shared-limits.md)
 # make bench-peers      tollgate beside other servers and libraries (README.md, docs/performance.md)
 # make bench-page       CPU of the service with 100 live pages open
 # make bench-clients    what the clients' middleware costs a service (docs/clients.md)
 # make bench-quotas     what Envoy saves with quotas in place of a call for each request (docs/quotas.md)
+# make bench-ingresses  what a check costs by each protocol, and adds to a request in each proxy (docs/ingresses.md)
 # make bench-record     CPU and latency of a check while it is recorded
 # make bench-quota-load CPU and memory of quotas with 1,000 streams, and checks beside them (docs/quotas.md)
 # make bench-snapshot   seconds for a snapshot of two million buckets, and the latency of checks meanwhile
@@ -98,7 +100,7 @@ CODEGEN := --locked --manifest-path proto/codegen/Cargo.toml --target-dir target
 
 CLIENT_TARGETS := $(foreach step,lint test vectors,$(CLIENT_LANGUAGES:%=$(step)-client-%)) $(CLIENT_LANGUAGES:%=clients-%)
 
-.PHONY: release-check $(CLIENT_TARGETS) clients deps-all packages packages-all proto test-all test-stage test-repeat test-mutants test-vectors test-wire-clients test-instructions test-browser test-debian lint-clients test-clients test-quota test-demo demo bench-clients bench-quotas bench-quota-load run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean bench-redis-cluster bench-snapshot bench-tenants bench-alone
+.PHONY: release-check $(CLIENT_TARGETS) clients deps-all packages packages-all proto test-all test-stage test-repeat test-mutants test-vectors test-wire-clients test-instructions test-browser test-debian lint-clients test-clients test-quota test-demo demo bench-clients bench-quotas bench-quota-load run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record bench-ingresses baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean bench-redis-cluster bench-regions bench-snapshot bench-tenants bench-alone
 
 run:
 	$(CARGO) run --release -- serve examples/edge.yaml
@@ -306,6 +308,10 @@ bench-quotas: deps-all
 # Optimised, about two minutes.
 bench-record:
 	$(LONG) --cargo-profile dist -E 'test(/^costs::record::/)'
+
+# Optimised, about seven minutes.
+bench-regions: deps
+	$(LONG) --cargo-profile dist -E 'test(/^costs::regions::/)'
 
 # Optimised, about four minutes.
 bench-ingresses:

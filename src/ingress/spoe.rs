@@ -68,6 +68,8 @@ pub(super) async fn serve(
             () = stopping.wait() => break Some(NORMAL),
             Some(Ok(answer)) = in_progress.join_next() => {
                 agent.output.extend(answer);
+                // Checks that came together end together: after their tasks, one write has all.
+                tokio::task::yield_now().await;
                 while let Some(Ok(answer)) = agent.in_progress.try_join_next() {
                     agent.output.extend(answer);
                 }

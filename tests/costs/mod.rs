@@ -1,7 +1,8 @@
 //! Measurements that need a whole service: `make bench-page`, `make bench-record`,
-//! `make bench-ingresses` and `make bench-redis-cluster`.
+//! `make bench-ingresses`, `make bench-redis-cluster` and `make bench-regions`.
 
 mod ingresses;
 mod page;
 mod record;
 mod redis_cluster;
+mod regions;

@@ -105,7 +105,8 @@ fn plain_descriptor(message: &[u8]) -> Option<()> {
 
 /// Whether bytes are a text that is not empty.
 fn is_text(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && std::str::from_utf8(bytes).is_ok()
+    // Most are ASCII, which is known sooner.
+    !bytes.is_empty() && (bytes.is_ascii() || std::str::from_utf8(bytes).is_ok())
 }
 
 fn read_descriptor<'b>(
