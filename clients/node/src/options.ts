@@ -150,9 +150,9 @@ export function resolveOptions(options: ClientOptions): ResolvedOptions {
     breakerFailures: within("breaker.failures", breaker.failures ?? 5, 1, Number.MAX_SAFE_INTEGER),
     breakerOpenMs: within("breaker.openMs", breaker.openMs ?? 1_000, 0, TIMER_MS_MAX),
     denialCacheEntries: within("denialCacheEntries", options.denialCacheEntries ?? 10_000, 0, 2 ** 24),
-    leases: options.leases,
-    batching: options.batching ?? false,
-    httpProxy: options.httpProxy ?? false,
+    leases: options.leases === undefined ? undefined : boolean("leases", options.leases),
+    batching: boolean("batching", options.batching ?? false),
+    httpProxy: boolean("httpProxy", options.httpProxy ?? false),
     logger: resolveLogger(options.logger ?? console),
     clock: options.clock ?? (() => performance.now()),
   };
@@ -199,6 +199,11 @@ function resolveLogger(logger: Logger): Logger {
 
 function oneOf<T extends string>(name: string, value: T, values: readonly T[]): T {
   if (!values.includes(value)) throw new TypeError(`${name}: expected one of ${values.join(", ")}, got ${value}`);
+  return value;
+}
+
+function boolean(name: string, value: boolean): boolean {
+  if (typeof value !== "boolean") throw new TypeError(`${name}: expected true or false, got ${String(value)}`);
   return value;
 }
 

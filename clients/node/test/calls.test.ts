@@ -272,6 +272,16 @@ test("options that can never be right fail", () => {
   assert.throws(() => new Client({ deadlineMs: 0 }), RangeError);
   assert.throws(() => new Client({ protocol: "http" as never }), TypeError);
   assert.throws(() => new Client({ tls: { cert: "only" } }), TypeError);
+  const wrong: [unknown, string][] = [
+    ["localhost:8081", "options: expected an object, got localhost:8081"],
+    [{ breaker: 5 }, "breaker: expected an object, got 5"],
+    [{ leases: "off" }, "leases: expected true or false, got off"],
+    [{ batching: 1 }, "batching: expected true or false, got 1"],
+    [{ httpProxy: "no" }, "httpProxy: expected true or false, got no"],
+  ];
+  for (const [options, message] of wrong) {
+    assert.throws(() => new Client(options as never), { name: "TypeError", message });
+  }
   new Client({ addresses: ["[::1]:8081", "host.example:1"] }).close();
 });
 

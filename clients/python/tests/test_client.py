@@ -332,6 +332,26 @@ def test_wrong_options(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("deadline", "100ms", "a number of seconds"),
+        ("tls", True, "a Tls or None"),
+        ("keepalive", 30, "a Keepalive"),
+        ("local", 10, "a LocalBucket"),
+        ("breaker", 5, "a BreakerOptions"),
+        ("denial_cache", "off", "a number of entries"),
+        ("leases", "off", "True, False or None"),
+        ("http_proxy", "no", "True or False"),
+    ],
+)
+def test_options_of_a_wrong_type(name: str, value: object, words: str) -> None:
+    options: dict[str, Any] = {name: value}
+    for client in (Client, aio.Client):
+        with pytest.raises(TypeError, match=f"^{name} must be {words}, not {value!r}$"):
+            client(**options)
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda: Client("localhost"),

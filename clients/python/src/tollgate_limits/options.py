@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 from os import PathLike
 from pathlib import Path
+from types import UnionType
 from typing import Any, TypeAlias, get_args
 
 import grpc
@@ -121,6 +122,10 @@ class Options:
     meter_provider: Any = None
 
     def __post_init__(self) -> None:
+        for name, (kinds, words) in _KINDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, kinds):
+                raise TypeError(f"{name} must be {words}, not {value!r}")
         if not self.addresses:
             raise ValueError("set at least one address")
         for address in self.addresses:
@@ -176,6 +181,18 @@ class Options:
             arguments.append(("grpc.ssl_target_name_override", self.tls.server_name))
         return arguments
 
+
+# Options whose wrong type would not be noticed, or would fail without their name.
+_KINDS: dict[str, tuple[type | UnionType, str]] = {
+    "deadline": (float | int, "a number of seconds"),
+    "tls": (Tls | None, "a Tls or None"),
+    "keepalive": (Keepalive, "a Keepalive"),
+    "local": (LocalBucket, "a LocalBucket"),
+    "breaker": (BreakerOptions, "a BreakerOptions"),
+    "denial_cache": (int, "a number of entries"),
+    "leases": (bool | None, "True, False or None"),
+    "http_proxy": (bool, "True or False"),
+}
 
 # Groups: an IPv6 address and the port.
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|[0-9A-Za-z._-]+):([0-9]{1,5})")
