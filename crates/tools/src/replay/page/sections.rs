@@ -13,6 +13,9 @@ use tollgate_admin_api::{Entry, counted, grouped};
 /// Most characters of a descriptor that are shown.
 const ENTRIES_CHARS_MAX: usize = 320;
 
+/// Most characters of what a limit means: its last sentence says what the recording cannot bear.
+const FINDING_CHARS_MAX: usize = 640;
+
 const A: Series = Series {
     name: "A",
     class: "first",
@@ -401,7 +404,7 @@ fn meaning(html: &mut Html, limit: &RuleReport, recording: &RecordingFacts) {
     if limit.undecidable {
         return html.raw("Cannot be decided from this recording.");
     }
-    html.put("{}", &[&limit.finding(recording)]);
+    html.text_within(&limit.finding(recording), FINDING_CHARS_MAX);
     if !limit.peak_at.is_empty() {
         html.put(
             "<br><span class=\"muted\">Peak at {} by <code><bdi>{}</bdi></code></span>",

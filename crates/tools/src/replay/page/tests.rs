@@ -118,6 +118,23 @@ fn a_page_is_bounded_whatever_the_report_holds() {
 }
 
 #[test]
+fn what_a_limit_means_is_shown_to_its_last_sentence() {
+    let rule = RuleReport {
+        refused: 2_000,
+        recorded_over: 1_000,
+        keys_refused: 1_000,
+        window_seconds: Some(15 * 60),
+        smallest_limit_text: Some("9007199254740991 per 15 minutes with a burst of 2".to_owned()),
+        ..RuleReport::default()
+    };
+    let mut report = report_of(1, "text");
+    let finding = rule.finding(&report.recording);
+    assert!(finding.ends_with("it says nothing of a whole window."));
+    report.base.by_rule = vec![rule];
+    assert!(page(&report).contains(&finding), "{finding}");
+}
+
+#[test]
 fn no_text_of_a_report_is_markup() {
     let hostile = "\"'></script></style></title><img src=x onerror=alert(1)><!--&amp;\u{202e}";
     let page = page(&report_of(3, hostile));
