@@ -17,8 +17,11 @@ fn a_refused_key_its_rule_and_its_decision_are_shown() {
     browser.wait_for_text("#connection", "Live");
     browser.wait_for_text("#health", "ready");
     exceed(&service, "someone");
-    browser.wait_for_text("#keys tbody", "user=someone");
-    browser.wait_for_text("#decisions tbody", "over the limit");
+    // Times are in UTC, as in the commands, and say so.
+    for (table, part) in [("#keys", "user=someone"), ("#decisions", "over the limit")] {
+        let rows = browser.wait_for_text(&format!("{table} tbody"), part);
+        assert!(rows.contains(" UTC"), "{rows}");
+    }
     browser.wait_for_text("#rules tbody", "user");
     browser.wait_for_text("#partitions", "Partition 0");
 }
@@ -48,6 +51,9 @@ fn the_page_begins_with_the_last_minute_and_a_legend() {
         partition.contains("freed") && partition.contains("forgotten"),
         "{partition}"
     );
+    // A store does not know which limits refuse.
+    assert!(!partition.contains("refused"), "{partition}");
+    assert!(partition.contains("over"), "{partition}");
     assert_eq!(browser.messages(), Vec::<String>::new());
 }
 

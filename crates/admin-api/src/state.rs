@@ -173,9 +173,9 @@ pub struct PartitionState {
     pub memory_bytes: u64,
     /// Checks in its queue.
     pub queue_checks: u64,
-    /// Checks that passed since the start.
+    /// Checks that were within their limit since the start.
     pub admitted: u64,
-    /// Checks that were over their limit since the start.
+    /// Checks that were over their limit since the start, also those of limits that only count.
     pub refused: u64,
     /// Idle buckets that were freed since the start. A new bucket has the same state.
     pub freed: u64,

@@ -264,11 +264,12 @@ function rows(id, items, keyOf, texts) {
     (row, item) => texts(item).forEach((text, at) => setText(row.cells[at], text)));
 }
 
-const FLOWS = ["admitted", "refused", "freed", "forgotten"];
+/** Counts of a partition, and their names. A store does not know which limits only count. */
+const FLOWS = { admitted: "within", refused: "over", freed: "freed", forgotten: "forgotten" };
 
 function createPartition(partition) {
-  const flows = FLOWS.map((name) => element("div", { className: name },
-    element("dt", { textContent: name }), element("dd", { className: "perSecond" }), element("dd", { className: "total" })));
+  const flows = Object.entries(FLOWS).map(([name, shown]) => element("div", { className: name },
+    element("dt", { textContent: shown }), element("dd", { className: "perSecond" }), element("dd", { className: "total" })));
   return element("li", {},
     element("h3", {}, `Partition ${partition.partition}`, element("span")),
     vessel(), element("dl", { className: "flows" }, ...flows), element("p", { className: "fill muted" }));
@@ -279,12 +280,12 @@ function drawPartition(item, partition) {
   const old = before?.partitions.partitions.find((other) => other.partition === partition.partition);
   const seconds = before ? (new Date(state.at) - new Date(before.at)) / 1000 : 0;
   const flow = (name) => (old && seconds > 0 ? Math.max(0, partition[name] - old[name]) / seconds : 0);
-  const rates = Object.fromEntries(FLOWS.map((name) => [name, flow(name)]));
+  const rates = Object.fromEntries(Object.keys(FLOWS).map((name) => [name, flow(name)]));
   const bound = store.memory_max_bytes == null ? 0 : store.memory_max_bytes / partitions.length;
   const fill = bound ? partition.memory_bytes / bound : 0;
   fillVessel(item.querySelector(".vessel"), fill, rates);
   setText(item.querySelector("h3 span"), `${compact(partition.buckets)} ${store.mode === "leased" ? "leases" : "buckets"}`);
-  for (const name of FLOWS) {
+  for (const name of Object.keys(FLOWS)) {
     const [, perSecond, total] = item.querySelector(`.flows .${name}`).children;
     setText(perSecond, `${rate(rates[name])}/s`);
     perSecond.classList.toggle("active", rates[name] > 0);
@@ -296,7 +297,7 @@ function drawPartition(item, partition) {
 
 function drawPartitions() {
   const { store, partitions } = state.partitions;
-  const note = partitions.length ? "Checks a second and since the start. The level is the memory in use."
+  const note = partitions.length ? "Checks within and over their limits, a second and since the start, also in shadow mode. The level is the memory in use."
     : `${store.kind} decides every check; this process holds no partitions.`;
   setText(find("partitions-note"), note);
   sync(find("partitions"), partitions, (p) => p.partition, createPartition, drawPartition);

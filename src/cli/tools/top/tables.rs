@@ -44,7 +44,7 @@ pub(super) struct Styles {
 const WOULD_REFUSE: &str = "WOULD";
 
 /// Columns whose numbers are alerts unless they are 0.
-const ALERTS: [&str; 3] = ["REFUSED/S", "REFUSED", "FORGOTTEN"];
+const ALERTS: [&str; 4] = ["REFUSED/S", "REFUSED", "OVER", "FORGOTTEN"];
 
 const RULES: [Column<RuleRow>; 7] = [
     ("RULE", Rest, |row| visible(&row.sum.rule)),
@@ -85,8 +85,8 @@ const PARTITIONS: [Column<(String, PartitionState)>; 9] = [
     ("BUCKETS", Right(7), |(_, it)| count(it.buckets)),
     ("MEMORY", Right(9), |(_, it)| bytes(it.memory_bytes)),
     ("QUEUE", Right(5), |(_, it)| count(it.queue_checks)),
-    ("ADMITTED", Right(8), |(_, it)| count(it.admitted)),
-    ("REFUSED", Right(7), |(_, it)| count(it.refused)),
+    ("WITHIN", Right(8), |(_, it)| count(it.admitted)),
+    ("OVER", Right(7), |(_, it)| count(it.refused)),
     ("FREED", Right(7), |(_, it)| count(it.freed)),
     ("FORGOTTEN", Right(9), |(_, it)| count(it.forgotten)),
 ];

@@ -38,6 +38,7 @@ const HELP: &[&str] = &[
     "q          quit",
     "",
     "Hits are counted by limit. Times are UTC.",
+    "within, over: checks of all limits, also of those in shadow mode.",
     "freed: idle buckets; forgotten: buckets lost early, because memory was full.",
     "would: hits over a limit that did not refuse them, as in shadow mode.",
     "error: by how much a count can be too small.",

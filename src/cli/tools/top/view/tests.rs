@@ -348,6 +348,9 @@ fn partitions_and_replicas_have_views() {
         ),
         "{screen}"
     );
+    // A store does not know which limits refuse.
+    assert!(screen.contains(" QUEUE   WITHIN    OVER "), "{screen}");
+    assert!(!screen.contains("REFUSED"), "{screen}");
     // 34 columns are left for the bar.
     let gauge = format!(
         " memory    5120 KiB of 8192 KiB in use, 62 % {}{}",
