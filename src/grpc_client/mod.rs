@@ -65,6 +65,9 @@ pub enum ChannelError {
     /// The name cannot be in a certificate.
     #[error("{0:?} cannot be the name of a certificate")]
     Name(String),
+    /// The host has no address.
+    #[error("{0}")]
+    Resolve(io::Error),
     /// The connection failed.
     #[error("{0}")]
     Connect(io::Error),
@@ -173,8 +176,10 @@ impl ServerEndpoint {
     ) -> Result<TokioIo<ErrorTap<Box<dyn ByteStream>>>, ChannelError> {
         match &self.socket {
             None => {
-                let address = (self.host.as_str(), self.port);
-                self.open_at(address, b"h2", errors).await
+                let host = (self.host.as_str(), self.port);
+                let addresses = tokio::net::lookup_host(host).await;
+                let addresses: Vec<_> = addresses.map_err(ChannelError::Resolve)?.collect();
+                self.open_at(&*addresses, b"h2", errors).await
             }
             Some(path) => {
                 let stream = UnixStream::connect(path).await;

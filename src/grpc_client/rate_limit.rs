@@ -5,6 +5,7 @@
 //! What it deliberately does not do: retry, print (`cli/hit`).
 
 use std::error::Error as _;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -72,6 +73,14 @@ pub enum ClientError {
     Address {
         /// The address as given.
         address: String,
+    },
+    /// The host has no address.
+    #[error("the host of {address} does not resolve ({error}); correct the address")]
+    Resolve {
+        /// The address.
+        address: String,
+        /// Why.
+        error: io::Error,
     },
     /// The connection failed.
     #[error(
@@ -238,6 +247,7 @@ impl Target {
             (Some(failure), _) => self.handshake_error(failure),
             (_, ChannelError::Files(error)) => ClientError::Files(error),
             (_, ChannelError::Name(name)) => ClientError::Name { name },
+            (_, ChannelError::Resolve(error)) => ClientError::Resolve { address, error },
             (_, ChannelError::Address(_)) => ClientError::Address { address },
             (_, _) => ClientError::Connect { address },
         }

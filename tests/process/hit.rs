@@ -5,6 +5,8 @@
 use std::net::TcpListener;
 
 use crate::process::commands::{RULES, tollgate};
+use crate::process::logs::serve;
+use crate::process::running::Running;
 
 #[test]
 fn a_deadline_of_the_client_is_not_reported_as_an_answer() {
@@ -28,4 +30,21 @@ fn a_deadline_of_the_client_is_not_reported_as_an_answer() {
             )
         );
     }
+}
+
+#[test]
+fn a_service_without_rules_says_where_the_reason_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("grpc.sock");
+    let socket = socket.to_str().unwrap();
+    let mut command = serve(&folder.path().join("rules.yaml"), &[("GRPC_UDS", socket)]);
+    let serving = Running::with_stderr(&mut command);
+    serving.line_with("rules refused; the service listens");
+    let (code, _, stderr) = tollgate(&["hit", &format!("unix:{socket}"), "shop", "ten=a"]);
+    assert_eq!(code, 4, "{stderr}");
+    assert_eq!(
+        stderr,
+        "error: the service answered Unavailable: no rate limit configuration loaded\n  \
+         its log says why, and so does /readyz?verbose on its admin port\n"
+    );
 }

@@ -32,6 +32,9 @@ Exit codes (with --repeat, of the last answer):
   4  no answer, or an error in place of an answer
   5  the service has no rules for the domain; with --expect-limit: no limit matched a descriptor";
 
+/// The message of a service without rules: tollgate, or Envoy's reference service.
+const NO_RULES: &str = "no rate limit configuration loaded";
+
 /// Arguments of `hit`.
 #[derive(Args, Debug)]
 #[command(after_help = EXIT_CODES)]
@@ -251,6 +254,9 @@ fn parse_hits(text: &str) -> Result<Hits, String> {
 /// Reports why there is no answer. An unreadable local file is a failure, not a missing answer.
 pub(super) fn report_client_error(error: &ClientError) -> Exit {
     eprintln!("error: {error}");
+    if matches!(error, ClientError::Status { words, .. } if *words == NO_RULES) {
+        eprintln!("  its log says why, and so does /readyz?verbose on its admin port");
+    }
     match error {
         ClientError::Files(_) => Exit::Failure,
         ClientError::Address { .. } => Exit::Usage,

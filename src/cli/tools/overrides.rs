@@ -128,14 +128,15 @@ pub(crate) struct Delete {
     admin: AdminOptions,
 }
 
-/// `REQUESTS/UNIT`, or JSON.
+/// `REQUESTS/UNIT`, or an object in JSON.
 fn limit(text: &str) -> Result<Value, String> {
     if let Some((requests, unit)) = text.split_once('/')
         && let Ok(requests) = requests.parse::<u64>()
     {
         return Ok(json!({"unit": unit, "requests_per_unit": requests}));
     }
-    serde_json::from_str(text).map_err(|error| {
+    let fields = serde_json::from_str(text).map(Value::Object);
+    fields.map_err(|error| {
         format!("{error}; write 500/minute, or {{\"unit\":\"minute\",\"requests_per_unit\":500}}")
     })
 }

@@ -15,6 +15,7 @@ use super::admin::{self, AdminOptions, with_filters};
 use super::progress::Progress;
 use crate::admin_client::{AdminError, ByteStream};
 use crate::cli::Exit;
+use crate::cli::output::counted;
 use crate::proto::tollgate::recording::v1::item::Item as Kind;
 use crate::proto::tollgate::recording::v1::{End, Item, PlainKey, Skipped};
 use crate::recording::{ReadError, Received, Writer};
@@ -149,6 +150,11 @@ impl Record {
             },
             Err(error) => Err(error.into()),
         };
+        // An `AdminError` does not name the replica.
+        let ended = ended.map_err(|Failure(exit, why)| match exit {
+            Exit::NoAnswer => Failure(exit, format!("{}: {why}", replica.name)),
+            _ => Failure(exit, why),
+        });
         let exit = session.report(ended, &self.out.display());
         if session.received.header.is_none() && !existed {
             // Nothing was recorded: an empty file would only be in the way.
@@ -221,7 +227,7 @@ impl Session {
             received.push(&piece, &mut |items| written = writer.write_encoded(items))?;
             written?;
             let requests = self.received.requests;
-            self.progress.say(format!("{requests} requests"));
+            self.progress.say(counted(requests, "request"));
         }
     }
 
@@ -277,8 +283,8 @@ impl Session {
             Some(other) => other,
             None => "it is incomplete",
         };
-        let (requests, bytes) = (received.requests, self.writer.bytes());
-        eprintln!("{file}: {requests} requests in {bytes} bytes; {reason}");
+        let (requests, bytes) = (counted(received.requests, "request"), self.writer.bytes());
+        eprintln!("{file}: {requests} in {bytes} bytes; {reason}");
         print_skipped(&received.skipped);
         let header = received.header.as_ref();
         if header.is_some_and(|header| header.hashed) {

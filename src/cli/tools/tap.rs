@@ -20,7 +20,8 @@ use super::admin::{
 };
 use crate::admin_api::{DecisionRecord, DescriptorRecord, Verdict};
 use crate::admin_client::{Event, Replica};
-use crate::cli::{Exit, output};
+use crate::cli::Exit;
+use crate::cli::output::{self, counted};
 use crate::clock::{Clock, SystemClock};
 use crate::visible_text::visible;
 
@@ -258,7 +259,8 @@ impl Printer {
         match self.format {
             Format::Json => print_line!("{}", json!({"admin": replica, "skipped": skipped})),
             Format::Text => eprintln!(
-                "skipped {skipped} decisions, {} so far; raise --per-second-max, or filter",
+                "skipped {}, {} so far; raise --per-second-max, or filter",
+                counted(skipped, "decision"),
                 self.skipped_total
             ),
         }

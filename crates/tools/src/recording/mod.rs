@@ -63,7 +63,9 @@ pub enum ReadError {
     #[error("the recording cannot be read: {0}")]
     File(#[from] std::io::Error),
     /// The file does not begin like a recording.
-    #[error("this is no recording of tollgate; `tollgate record` makes one")]
+    #[error(
+        "this is no recording of tollgate; `tollgate record` makes one, and an access log or a CSV file needs --mapping"
+    )]
     NoRecording,
     /// The recording has a version that is not known.
     #[error(

@@ -88,13 +88,14 @@ fn shown(text: &str) -> String {
 
 fn input_lines(report: &ReplayReport) -> Vec<String> {
     let recording = &report.recording;
-    let (count, began, ended) = (recording.requests, &recording.began, &recording.ended);
+    let (began, ended) = (&recording.began, &recording.ended);
+    let count = counted(recording.requests, "request");
     let mut lines = vec![format!("Recording  {}", visible(&recording.file))];
     let requests = if began.is_empty() {
-        format!("{count} requests")
+        count
     } else {
         let seconds = recording.seconds;
-        format!("{count} requests in {seconds:.1} s, from {began} to {ended}")
+        format!("{count} in {seconds:.1} s, from {began} to {ended}")
     };
     lines.extend(wrapped("           ", &requests));
     let mut note = |words: &str| lines.push(format!("           {words}"));
@@ -118,8 +119,9 @@ fn input_lines(report: &ReplayReport) -> Vec<String> {
 }
 
 fn rules_line(name: &str, rules: &RulesFacts) -> String {
-    let (path, hash, limits) = (visible(&rules.path), &rules.hash, rules.limits);
-    format!("{name} {path} (hash {hash}, {limits} limits)")
+    let (path, hash) = (visible(&rules.path), &rules.hash);
+    let limits = counted(rules.limits, "limit");
+    format!("{name} {path} (hash {hash}, {limits})")
 }
 
 fn total_lines(report: &ReplayReport) -> Vec<String> {

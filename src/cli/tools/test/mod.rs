@@ -91,6 +91,9 @@ impl TestCommand {
             Format::Junit => print_line!("{}", formats::junit(&session)),
             Format::Tap => print_line!("{}", formats::tap(&session)),
         }
+        if let Some(filter) = self.filter.as_ref().filter(|_| session.is_filtered_out()) {
+            eprintln!("error: no test has {filter:?} in its name; correct --filter");
+        }
         Ok(session)
     }
 }

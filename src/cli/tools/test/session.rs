@@ -130,7 +130,15 @@ impl Session {
 
     /// Whether everything is as it is to be.
     pub(super) fn passed(&self) -> bool {
-        self.failures.is_empty() && self.counts().1 == 0 && self.is_covered()
+        self.failures.is_empty()
+            && self.counts().1 == 0
+            && self.is_covered()
+            && !self.is_filtered_out()
+    }
+
+    /// Whether the filter left no test.
+    pub(super) fn is_filtered_out(&self) -> bool {
+        self.tests.is_empty() && self.filtered > 0
     }
 
     /// Whether the tests reach enough of the rules.

@@ -221,8 +221,8 @@ fn rule_lines(row: &RuleRow) -> Vec<String> {
         let (limit, counts) = (limit_words(candidate.limit.as_ref()), &candidate.counts);
         lines.push(format!("candidate {limit}, {}", counts.text()));
         lines.push(format!(
-            "          {} requests, {} newly refused, {} newly admitted",
-            counts.requests(),
+            "          {}, {} newly refused, {} newly admitted",
+            counted(counts.requests(), "request"),
             counts.newly_refused,
             counts.newly_admitted
         ));
@@ -319,8 +319,8 @@ fn state_lines(state: &StateEvent) -> Vec<String> {
         format!("          denial cache {denied} keys, memory bound {memory} bytes"),
     ];
     if let Some(leases) = &store.leases {
-        let (leases, hits) = (leases.leases, leases.hits_held);
-        lines.push(format!("leases    {leases}, with {hits} hits"));
+        let (leases, hits) = (leases.leases, counted(leases.hits_held, "hit"));
+        lines.push(format!("leases    {leases}, with {hits}"));
     }
     for node in &store.nodes {
         let health = if node.healthy {
@@ -334,9 +334,9 @@ fn state_lines(state: &StateEvent) -> Vec<String> {
         ));
     }
     lines.push(format!(
-        "rules     {} rules, {} warnings, generation {}, hash {}",
-        rules.rules,
-        rules.warnings,
+        "rules     {}, {}, generation {}, hash {}",
+        counted(rules.rules, "rule"),
+        counted(rules.warnings, "warning"),
         number(rules.generation),
         visible(rules.hash.as_deref().unwrap_or("none"))
     ));
@@ -356,10 +356,8 @@ fn state_lines(state: &StateEvent) -> Vec<String> {
 
 fn candidate_lines(candidate: &CandidateState) -> Vec<String> {
     let (counts, skipped) = (&candidate.counts, candidate.skipped);
-    let (text, requests) = (counts.text(), counts.requests());
-    let mut lines = vec![format!(
-        "candidate {text}, {requests} requests, {skipped} skipped"
-    )];
+    let (text, requests) = (counts.text(), counted(counts.requests(), "request"));
+    let mut lines = vec![format!("candidate {text}, {requests}, {skipped} skipped")];
     for rule in candidate.new_rules.iter().take(NEW_RULES_MAX) {
         let (name, text) = (visible(&rule.rule), rule.counts.text());
         lines.push(format!("          new rule {name} {text}"));
