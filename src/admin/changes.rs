@@ -195,9 +195,7 @@ pub(super) fn end_between(
     }
     if until > now.plus_us(seconds_max.saturating_mul(1_000_000)) {
         let days = seconds_max / 86_400;
-        let why = format!(
-            "the end is more than {seconds_max} seconds from now, which is {days} days; choose an earlier one"
-        );
+        let why = format!("the end is more than {days} days from now; choose an earlier one");
         return Err(ApiFailure::invalid(why));
     }
     Ok(until)

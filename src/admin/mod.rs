@@ -123,6 +123,7 @@ pub fn public_router(state: AdminState) -> Router {
         .route("/healthcheck", any(healthcheck))
         .route("/livez", any(|| async { "OK" }))
         .route("/readyz", any(healthcheck))
+        .fallback(no_such_path)
         .with_state(state)
 }
 
@@ -156,8 +157,14 @@ pub fn admin_router(state: AdminState, guard: Guard) -> Router {
         .route("/reset", post(changes::reset))
         .route("/shadow", post(changes::shadow))
         .merge(page::router())
+        .fallback(no_such_path)
         .with_state(state)
         .layer(middleware::from_fn_with_state(guard, guard::require_access))
+}
+
+async fn no_such_path() -> (StatusCode, &'static str) {
+    let why = "there is no such path; / lists those of this port\n";
+    (StatusCode::NOT_FOUND, why)
 }
 
 /// Health as the reference reports it: 200 and `OK`, or 500 and no body.

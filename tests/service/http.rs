@@ -166,7 +166,11 @@ async fn the_public_port_serves_probes_and_metrics_but_not_rules() {
     ] {
         assert!(metrics.contains(series), "{series} is not in\n{metrics}");
     }
-    assert_eq!(ask(service.http, "GET", "/rlconfig", "").await.0, 404);
+    let nothing = "there is no such path; / lists those of this port\n";
+    for (port, path) in [(service.http, "/rlconfig"), (service.admin, "/v1/check")] {
+        let answer = ask(port, "GET", path, "").await;
+        assert_eq!(answer, (404, nothing.to_owned()), "{path}");
+    }
     let (status, list) = ask(service.http, "GET", "/", "").await;
     assert_eq!(status, 200);
     assert!(list.contains("\n/v1/check"), "{list}");

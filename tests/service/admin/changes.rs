@@ -282,7 +282,7 @@ const BAD_SHADOWS: &str = r#"
 404 GET /limits <- {"domain":"d","rule":"d.plan_gold","for_seconds":1}
 400 exactly one <- {"domain":"d","rule":"d.user"}
 400 exactly one <- {"domain":"d","rule":"d.user","for_seconds":1,"until":"2023-11-16T00:00:00Z"}
-400 7 days <- {"domain":"d","rule":"d.user","for_seconds":604801}
+400 the end is more than 7 days from now <- {"domain":"d","rule":"d.user","for_seconds":604801}
 400 7 days <- {"domain":"d","rule":"d.user","for_seconds":18446744073709551615}
 400 invalid value <- {"domain":"d","rule":"d.user","for_seconds":-1}
 400 invalid type <- {"domain":"d","rule":"d.user","for_seconds":1.5}
