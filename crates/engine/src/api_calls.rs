@@ -10,12 +10,16 @@
 use std::num::NonZeroU32;
 
 use prost_types::Duration;
-use tollgate_limiter::{EXPIRY_MS_MAX, Entry, Hits, OnExpiry, Otherwise, Request};
+use tollgate_limiter::{
+    Code, EXPIRY_MS_MAX, Entry, Hits, OnExpiry, Otherwise, Request, ReservationOutcome,
+};
 
 use crate::pipeline::{
-    API_HITS_MAX, ApiOperation, ApiStep, CallerDecisions, LeaseCall, ReturnCall, new_reservation_id,
+    API_HITS_MAX, ApiAnswer, ApiLimit, ApiOperation, ApiStep, CallerDecisions, LeaseAnswer,
+    LeaseCall, NoLimit, ReturnCall, new_reservation_id,
 };
 use tollgate_wire::proto::tollgate::v1 as proto;
+use tollgate_wire::proto::tollgate::v1::answer::Answer;
 use tollgate_wire::proto::tollgate::v1::call::Call;
 
 /// A field of a call is invalid.
@@ -358,6 +362,128 @@ fn on_expiry(sent: i32) -> Result<Option<OnExpiry>, InvalidField> {
         Ok(proto::OnExpiry::Charge) => Ok(Some(OnExpiry::Charge)),
         Ok(proto::OnExpiry::Release) => Ok(Some(OnExpiry::Release)),
         Err(_) => Err(Fault::UnknownOnExpiry.at("on_expiry")),
+    }
+}
+
+/// The message that answers a call.
+pub fn answer(call: Call, answer: ApiAnswer) -> Answer {
+    let passed = answer.verdict == Code::Ok;
+    let verdict = verdict_of(answer.verdict);
+    let (hits, remaining) = (answer.hits, answer.remaining);
+    let reset = answer.reset_us.map(duration);
+    let retry_after = answer.retry_us.map(duration);
+    let expires_ms = answer.expires_ms.map(u64::from);
+    let expires = expires_ms.map(|ms| duration(ms.saturating_mul(1_000)));
+    let no_limit = answer.no_limit.map_or("", NoLimit::word).to_owned();
+    let limits = answer.limits.into_iter().map(limit).collect();
+    match call {
+        Call::Check(_) | Call::Peek(_) => Answer::Check(proto::CheckResponse {
+            verdict,
+            remaining,
+            reset,
+            retry_after,
+            limits,
+            no_limit,
+        }),
+        Call::Reserve(call) => Answer::Reserve(proto::ReserveResponse {
+            verdict,
+            reservation: Some(call.reservation)
+                .filter(|_| passed)
+                .unwrap_or_default(),
+            hits,
+            expires: expires.filter(|_| passed),
+            remaining,
+            reset,
+            retry_after,
+            limits,
+            no_limit,
+        }),
+        Call::Extend(proto::ExtendRequest { reservation, .. }) => {
+            Answer::Settle(proto::SettleResponse {
+                reservation,
+                remaining,
+                reset,
+                limits,
+                expires,
+                ..proto::SettleResponse::default()
+            })
+        }
+        Call::Commit(proto::CommitRequest { reservation, .. })
+        | Call::Release(proto::ReleaseRequest { reservation, .. }) => {
+            Answer::Settle(proto::SettleResponse {
+                reservation,
+                reserved: answer.settled.reserved,
+                committed: answer.settled.committed,
+                repeated: answer.reservation == ReservationOutcome::SettledBefore,
+                remaining,
+                reset,
+                limits,
+                expires: None,
+            })
+        }
+        Call::Lease(_) => {
+            let (lease, granted, not_leased, valid_us) = match answer.lease {
+                Some(LeaseAnswer::Granted {
+                    lease,
+                    hits,
+                    valid_us,
+                }) => (lease, hits, "", Some(valid_us)),
+                Some(LeaseAnswer::NotLeased { reason, valid_us }) => {
+                    (String::new(), 0, reason.word(), Some(valid_us))
+                }
+                Some(LeaseAnswer::Refused | LeaseAnswer::Returned(_)) | None => {
+                    (String::new(), 0, "", None)
+                }
+            };
+            Answer::Lease(proto::LeaseResponse {
+                verdict,
+                lease,
+                granted,
+                expires: valid_us.map(duration),
+                remaining,
+                reset,
+                retry_after,
+                limits,
+                not_leased: not_leased.to_owned(),
+            })
+        }
+        Call::GiveBack(_) => Answer::GiveBack(proto::ReturnResponse {
+            returned: match answer.lease {
+                Some(LeaseAnswer::Returned(hits)) => hits,
+                _ => 0,
+            },
+        }),
+    }
+}
+
+fn limit(limit: ApiLimit) -> proto::LimitStatus {
+    proto::LimitStatus {
+        descriptor: u32::try_from(limit.descriptor).unwrap_or(u32::MAX),
+        name: limit.name,
+        rule: limit.rule.to_string(),
+        requests_per_unit: limit.requests_per_unit,
+        window: limit.window,
+        verdict: verdict_of(limit.verdict),
+        remaining: limit.remaining,
+        reset: Some(duration(limit.reset_us)),
+        retry_after: limit.retry_us.map(duration),
+    }
+}
+
+pub fn verdict_of(code: Code) -> i32 {
+    let verdict = match code {
+        Code::Ok => proto::Verdict::Ok,
+        Code::OverLimit => proto::Verdict::OverLimit,
+    };
+    verdict.into()
+}
+
+/// A duration to the microsecond.
+fn duration(us: u64) -> Duration {
+    Duration {
+        // At most 2^64 / 10^6.
+        seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
+        nanos: i32::try_from(us % 1_000_000 * 1_000).unwrap_or_default(),
     }
 }
 

@@ -4,86 +4,24 @@
 use ::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tollgate_limiter::{Code, ReservationOutcome};
+use serde::ser::{SerializeMap, Serializer};
+use tollgate_limiter::Code;
 
 use crate::admin::query::json_response;
-use crate::pipeline::{ApiAnswer, ApiError, ApiLimit, LeaseAnswer, NoLimit, RequestError};
+use crate::api_calls::{self, verdict_of};
+use crate::pipeline::{ApiAnswer, ApiError, RequestError};
 use crate::proto::tollgate::v1 as proto;
+use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
 use crate::store::StoreError;
 
-/// Whether a call or a limit passes.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(super) enum Verdict {
-    Ok,
-    OverLimit,
-}
+/// A message of tollgate's API as an object.
+#[derive(Debug)]
+pub(super) struct Json<M>(M);
 
-/// The answer to a call.
-#[derive(Debug, Serialize)]
-pub(super) struct CallAnswer {
-    verdict: Verdict,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reservation: Option<String>,
-    /// What a reservation has taken.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hits: Option<u64>,
-    /// Of a commit or a release.
-    #[serde(flatten)]
-    settled: Option<Settled>,
-    #[serde(flatten)]
-    lease: Option<LeaseFields>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    remaining: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reset: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<String>,
-    /// Of a check, a peek or a reservation.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    no_limit: Option<&'static str>,
-    limits: Vec<LimitAnswer>,
-}
-
-#[derive(Debug, Serialize)]
-struct Settled {
-    reserved: u64,
-    committed: u64,
-    repeated: bool,
-}
-
-/// Of a lease.
-#[derive(Debug, Serialize)]
-struct LeaseFields {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lease: Option<String>,
-    granted: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    not_leased: Option<&'static str>,
-}
-
-/// The answer to the return of a lease.
-#[derive(Debug, Serialize)]
-pub(super) struct ReturnAnswer {
-    returned: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct LimitAnswer {
-    descriptor: usize,
-    name: String,
-    rule: String,
-    requests_per_unit: u64,
-    window: String,
-    verdict: Verdict,
-    remaining: u64,
-    reset: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<String>,
-}
+/// The answer to an extension, a commit or a release, and its verdict.
+#[derive(Debug)]
+pub(super) struct Settled(Code, proto::SettleResponse);
 
 /// The answer to one call of a batch: one of these, and the status that it would have alone.
 #[derive(Debug, Serialize)]
@@ -97,11 +35,11 @@ pub(super) struct TaggedAnswer {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum OneAnswer {
-    Check(CallAnswer),
-    Reserve(CallAnswer),
-    Settle(CallAnswer),
-    Lease(CallAnswer),
-    Return(ReturnAnswer),
+    Check(Json<proto::CheckResponse>),
+    Reserve(Json<proto::ReserveResponse>),
+    Settle(Settled),
+    Lease(Json<proto::LeaseResponse>),
+    Return(Json<proto::ReturnResponse>),
     Error(CallFailure),
 }
 
@@ -143,127 +81,118 @@ struct FailedBody {
     error: CallFailure,
 }
 
+// === impl Json ===
+
+/// Each field of a message, and the function that writes it.
+macro_rules! object {
+    ($message:ty; $($write:ident $field:ident),+) => {
+        impl Serialize for Json<$message> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut object = serializer.serialize_map(None)?;
+                $(entry(&mut object, stringify!($field), $write(&self.0.$field))?;)+
+                object.end()
+            }
+        }
+    };
+}
+
+object!(proto::CheckResponse;
+    verdict verdict, option remaining, time reset, time retry_after, text no_limit, limits limits
+);
+object!(proto::ReserveResponse;
+    verdict verdict, text reservation, plain hits, time expires, option remaining, time reset,
+    time retry_after, text no_limit, limits limits
+);
+object!(proto::LeaseResponse;
+    verdict verdict, text lease, plain granted, text not_leased, time expires, option remaining,
+    time reset, time retry_after, limits limits
+);
+object!(proto::ReturnResponse; plain returned);
+object!(&proto::LimitStatus;
+    plain descriptor, plain name, plain rule, plain requests_per_unit, plain window,
+    verdict verdict, plain remaining, time reset, time retry_after
+);
+
+fn entry<O: SerializeMap>(
+    object: &mut O,
+    name: &'static str,
+    value: Option<impl Serialize>,
+) -> Result<(), O::Error> {
+    value.map_or(Ok(()), |value| object.serialize_entry(name, &value))
+}
+
+#[allow(clippy::unnecessary_wraps)] // as the other functions that `object` calls
+fn plain<T>(value: &T) -> Option<&T> {
+    Some(value)
+}
+
+#[allow(clippy::ref_option)] // `object` lends each field
+fn option<T>(value: &Option<T>) -> Option<&T> {
+    value.as_ref()
+}
+
+/// A text; none if it is empty.
+fn text(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+#[allow(clippy::ref_option)] // `object` lends each field
+fn time(time: &Option<prost_types::Duration>) -> Option<String> {
+    time.as_ref().map(seconds_text)
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // `object` lends each field
+fn verdict(verdict: &i32) -> Option<&'static str> {
+    let verdict = proto::Verdict::try_from(*verdict).ok()?;
+    verdict.as_str_name().strip_prefix("VERDICT_")
+}
+
+#[allow(clippy::unnecessary_wraps)] // as the other functions that `object` calls
+fn limits(limits: &[proto::LimitStatus]) -> Option<Vec<Json<&proto::LimitStatus>>> {
+    Some(limits.iter().map(Json).collect())
+}
+
 /// A duration as text in seconds, such as `12.5s`.
-fn seconds_text(us: u64) -> String {
-    let (seconds, rest) = (us / 1_000_000, us % 1_000_000);
-    if rest == 0 {
-        return format!("{seconds}s");
+fn seconds_text(time: &prost_types::Duration) -> String {
+    let decimals = format!(".{:09}", time.nanos);
+    let decimals = decimals.trim_end_matches('0').trim_end_matches('.');
+    format!("{}{decimals}s", time.seconds)
+}
+
+impl Serialize for Settled {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(code, answer) = self;
+        let mut object = serializer.serialize_map(None)?;
+        entry(&mut object, "verdict", verdict(&verdict_of(*code)))?;
+        entry(&mut object, "reservation", Some(&answer.reservation))?;
+        // An extension settles nothing.
+        if answer.expires.is_none() {
+            entry(&mut object, "reserved", Some(answer.reserved))?;
+            entry(&mut object, "committed", Some(answer.committed))?;
+            entry(&mut object, "repeated", Some(answer.repeated))?;
+        }
+        entry(&mut object, "expires", time(&answer.expires))?;
+        entry(&mut object, "remaining", answer.remaining)?;
+        entry(&mut object, "reset", time(&answer.reset))?;
+        entry(&mut object, "limits", limits(&answer.limits))?;
+        object.end()
     }
-    let decimals = format!("{rest:06}");
-    format!("{seconds}.{}s", decimals.trim_end_matches('0'))
 }
 
 // === impl OneAnswer ===
 
 impl OneAnswer {
     pub(super) fn of(call: Call, answer: ApiAnswer) -> Self {
-        let passed = answer.verdict == Code::Ok;
-        let hits = answer.hits;
-        let settled = Settled {
-            reserved: answer.settled.reserved,
-            committed: answer.settled.committed,
-            repeated: answer.reservation == ReservationOutcome::SettledBefore,
-        };
-        let expires_ms = answer.expires_ms.map(u64::from);
-        let expires = expires_ms.map(|ms| seconds_text(ms.saturating_mul(1_000)));
-        let checked = CallAnswer {
-            verdict: answer.verdict.into(),
-            reservation: None,
-            hits: None,
-            settled: None,
-            lease: None,
-            expires: None,
-            remaining: answer.remaining,
-            reset: answer.reset_us.map(seconds_text),
-            retry_after: answer.retry_us.map(seconds_text),
-            no_limit: answer.no_limit.map(NoLimit::word),
-            limits: answer.limits.into_iter().map(LimitAnswer::of).collect(),
-        };
-        match call {
-            Call::Lease(_) => Self::Lease(checked.of_lease(answer.lease)),
-            Call::GiveBack(_) => Self::Return(ReturnAnswer {
-                returned: match answer.lease {
-                    Some(LeaseAnswer::Returned(hits)) => hits,
-                    _ => 0,
-                },
-            }),
-            Call::Check(_) | Call::Peek(_) => Self::Check(checked),
-            Call::Reserve(call) => Self::Reserve(CallAnswer {
-                reservation: passed.then_some(call.reservation),
-                hits: Some(hits),
-                expires: expires.filter(|_| passed),
-                ..checked
-            }),
-            Call::Extend(call) => Self::Settle(CallAnswer {
-                reservation: Some(call.reservation),
-                expires,
-                no_limit: None,
-                ..checked
-            }),
-            Call::Commit(proto::CommitRequest { reservation, .. })
-            | Call::Release(proto::ReleaseRequest { reservation, .. }) => {
-                Self::Settle(CallAnswer {
-                    reservation: Some(reservation),
-                    settled: Some(settled),
-                    no_limit: None,
-                    ..checked
-                })
+        let code = answer.verdict;
+        match api_calls::answer(call, answer) {
+            Answer::Check(answer) => Self::Check(Json(answer)),
+            Answer::Reserve(answer) => Self::Reserve(Json(answer)),
+            Answer::Settle(answer) => Self::Settle(Settled(code, answer)),
+            Answer::Lease(answer) => Self::Lease(Json(answer)),
+            Answer::GiveBack(answer) => Self::Return(Json(answer)),
+            Answer::Failure(failure) => {
+                Self::Error(CallFailure::new(ErrorCode::Internal, failure.message))
             }
-        }
-    }
-}
-
-// === impl CallAnswer ===
-
-impl CallAnswer {
-    fn of_lease(self, lease: Option<LeaseAnswer>) -> Self {
-        let (lease, granted, not_leased, valid_us) = match lease {
-            Some(LeaseAnswer::Granted {
-                lease,
-                hits,
-                valid_us,
-            }) => (Some(lease), hits, None, Some(valid_us)),
-            Some(LeaseAnswer::NotLeased { reason, valid_us }) => {
-                (None, 0, Some(reason.word()), Some(valid_us))
-            }
-            Some(LeaseAnswer::Refused | LeaseAnswer::Returned(_)) | None => (None, 0, None, None),
-        };
-        Self {
-            lease: Some(LeaseFields {
-                lease,
-                granted,
-                not_leased,
-            }),
-            expires: valid_us.map(seconds_text),
-            no_limit: None,
-            ..self
-        }
-    }
-}
-
-// === impl LimitAnswer ===
-
-impl LimitAnswer {
-    fn of(limit: ApiLimit) -> Self {
-        Self {
-            descriptor: limit.descriptor,
-            name: limit.name,
-            rule: limit.rule.to_string(),
-            requests_per_unit: limit.requests_per_unit,
-            window: limit.window,
-            verdict: limit.verdict.into(),
-            remaining: limit.remaining,
-            reset: seconds_text(limit.reset_us),
-            retry_after: limit.retry_us.map(seconds_text),
-        }
-    }
-}
-
-impl From<Code> for Verdict {
-    fn from(code: Code) -> Self {
-        match code {
-            Code::Ok => Self::Ok,
-            Code::OverLimit => Self::OverLimit,
         }
     }
 }
@@ -342,14 +271,15 @@ mod tests {
 
     #[test]
     fn seconds_have_no_more_decimals_than_they_need() {
-        for (us, text) in [
-            (0, "0s"),
-            (1, "0.000001s"),
-            (12_500_000, "12.5s"),
-            (60_000_000, "60s"),
-            (u64::MAX, "18446744073709.551615s"),
+        for (seconds, nanos, text) in [
+            (0, 0, "0s"),
+            (0, 1_000, "0.000001s"),
+            (12, 500_000_000, "12.5s"),
+            (60, 0, "60s"),
+            (18_446_744_073_709, 551_615_000, "18446744073709.551615s"),
         ] {
-            assert_eq!(seconds_text(us), text);
+            let time = prost_types::Duration { seconds, nanos };
+            assert_eq!(seconds_text(&time), text);
         }
     }
 }

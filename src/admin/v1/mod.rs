@@ -178,10 +178,10 @@ fn respond(answered: Result<Answered, CallFailure>) -> Response {
         Answer::Batch(body) => (StatusCode::OK, JSON_HEADERS, body).into_response(),
         Answer::One(result) => {
             let mut response = match result.answer {
-                OneAnswer::Check(answer)
-                | OneAnswer::Reserve(answer)
-                | OneAnswer::Settle(answer)
-                | OneAnswer::Lease(answer) => json_response(result.status, &answer),
+                OneAnswer::Check(answer) => json_response(result.status, &answer),
+                OneAnswer::Reserve(answer) => json_response(result.status, &answer),
+                OneAnswer::Settle(answer) => json_response(result.status, &answer),
+                OneAnswer::Lease(answer) => json_response(result.status, &answer),
                 OneAnswer::Return(answer) => json_response(result.status, &answer),
                 OneAnswer::Error(failure) => failure.into_response(),
             };

@@ -1,21 +1,17 @@
-//! Carries out one call, for unary methods, batches and streams, and makes the message of its
-//! answer.
+//! Carries out one call, for unary methods, batches and streams.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
-use tollgate_limiter::{Code, ReservationOutcome};
 use tonic::{Request, Status};
 
 use crate::answer_memory::{AnswerMemory, AnswerPermit, ConnectionAnswers};
-use crate::api_calls::{descriptors_of, fill_id, id_of, read};
+use crate::api_calls::{answer, descriptors_of, fill_id, id_of, read};
 use crate::grpc::services::api_call::{
     Caller, answer_memory_full, api_status, field_status, internal, invalid_call,
 };
-use crate::pipeline::{
-    ApiAnswer, ApiLimit, ApiRequest, BatchProgress, LeaseAnswer, NoLimit, Pipeline,
-};
+use crate::pipeline::{ApiRequest, BatchProgress, Pipeline};
 use crate::proto::tollgate::v1 as proto;
 use crate::proto::tollgate::v1::answer::Answer;
 use crate::proto::tollgate::v1::call::Call;
@@ -39,102 +35,6 @@ pub(super) struct CallSize {
     pub(super) request_bytes: u64,
 }
 
-/// The answer to a check or a peek.
-fn check_response(answer: ApiAnswer) -> proto::CheckResponse {
-    proto::CheckResponse {
-        verdict: verdict(answer.verdict),
-        remaining: answer.remaining,
-        reset: answer.reset_us.map(duration),
-        retry_after: answer.retry_us.map(duration),
-        limits: answer.limits.into_iter().map(limit).collect(),
-        no_limit: answer.no_limit.map_or("", NoLimit::word).to_owned(),
-    }
-}
-
-/// The answer to a call.
-fn answer(call: Call, mut answer: ApiAnswer) -> Answer {
-    let lease = answer.lease.take();
-    let (hits, settled) = (answer.hits, answer.settled);
-    let repeated = answer.reservation == ReservationOutcome::SettledBefore;
-    let expires = answer
-        .expires_ms
-        .map(|ms| duration(u64::from(ms).saturating_mul(1_000)));
-    let passed = answer.verdict == Code::Ok;
-    let checked = check_response(answer);
-    let settle = |reservation, is_settled: bool, checked: proto::CheckResponse| {
-        Answer::Settle(proto::SettleResponse {
-            reservation,
-            reserved: if is_settled { settled.reserved } else { 0 },
-            committed: if is_settled { settled.committed } else { 0 },
-            repeated,
-            remaining: checked.remaining,
-            reset: checked.reset,
-            expires: expires.filter(|_| !is_settled),
-            limits: checked.limits,
-        })
-    };
-    match call {
-        Call::Check(_) | Call::Peek(_) => Answer::Check(checked),
-        Call::Reserve(call) => Answer::Reserve(proto::ReserveResponse {
-            verdict: checked.verdict,
-            reservation: if passed {
-                call.reservation
-            } else {
-                String::new()
-            },
-            hits,
-            expires: expires.filter(|_| passed),
-            remaining: checked.remaining,
-            reset: checked.reset,
-            retry_after: checked.retry_after,
-            limits: checked.limits,
-            no_limit: checked.no_limit,
-        }),
-        Call::Extend(call) => settle(call.reservation, false, checked),
-        Call::Commit(call) => settle(call.reservation, true, checked),
-        Call::Release(call) => settle(call.reservation, true, checked),
-        Call::Lease(_) => Answer::Lease(lease_response(checked, lease)),
-        Call::GiveBack(_) => Answer::GiveBack(proto::ReturnResponse {
-            returned: match lease {
-                Some(LeaseAnswer::Returned(hits)) => hits,
-                _ => 0,
-            },
-        }),
-    }
-}
-
-fn lease_response(
-    checked: proto::CheckResponse,
-    lease: Option<LeaseAnswer>,
-) -> proto::LeaseResponse {
-    let answer = proto::LeaseResponse {
-        verdict: checked.verdict,
-        remaining: checked.remaining,
-        reset: checked.reset,
-        retry_after: checked.retry_after,
-        limits: checked.limits,
-        ..proto::LeaseResponse::default()
-    };
-    match lease {
-        Some(LeaseAnswer::Granted {
-            lease,
-            hits,
-            valid_us,
-        }) => proto::LeaseResponse {
-            lease,
-            granted: hits,
-            expires: Some(duration(valid_us)),
-            ..answer
-        },
-        Some(LeaseAnswer::NotLeased { reason, valid_us }) => proto::LeaseResponse {
-            expires: Some(duration(valid_us)),
-            not_leased: reason.word().to_owned(),
-            ..answer
-        },
-        Some(LeaseAnswer::Refused | LeaseAnswer::Returned(_)) | None => answer,
-    }
-}
-
 /// The answer to a call that failed: the fields of its status.
 pub(super) fn failure(status: &Status) -> Answer {
     let details = tonic_types::pb::Status::decode(status.details());
@@ -144,37 +44,6 @@ pub(super) fn failure(status: &Status) -> Answer {
         // They were encoded by this process.
         details: details.map(|status| status.details).unwrap_or_default(),
     })
-}
-
-fn limit(limit: ApiLimit) -> proto::LimitStatus {
-    proto::LimitStatus {
-        descriptor: u32::try_from(limit.descriptor).unwrap_or(u32::MAX),
-        name: limit.name,
-        rule: limit.rule.to_string(),
-        requests_per_unit: limit.requests_per_unit,
-        window: limit.window,
-        verdict: verdict(limit.verdict),
-        remaining: limit.remaining,
-        reset: Some(duration(limit.reset_us)),
-        retry_after: limit.retry_us.map(duration),
-    }
-}
-
-fn verdict(code: Code) -> i32 {
-    let verdict = match code {
-        Code::Ok => proto::Verdict::Ok,
-        Code::OverLimit => proto::Verdict::OverLimit,
-    };
-    verdict.into()
-}
-
-/// A duration to the microsecond.
-fn duration(us: u64) -> prost_types::Duration {
-    prost_types::Duration {
-        // At most 2^64 / 10^6.
-        seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
-        nanos: i32::try_from(us % 1_000_000 * 1_000).unwrap_or_default(),
-    }
 }
 
 // === impl CallSize ===
