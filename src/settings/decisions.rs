@@ -2,10 +2,10 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum};
-use tollgate_limiter::OnUndecided;
 
-use crate::settings::headings::{DECISIONS, HEADERS};
+use crate::settings::help::{DECISIONS, HEADERS};
 use crate::settings::parse::{boolean, header_name};
+use tollgate_limiter::OnUndecided;
 
 /// How a request consumes its limits, for `serve` and `explain`.
 #[derive(Args, Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub struct ResponseSettings {
     /// Add headers with limit, remaining hits and reset to responses
     ///
     /// The next settings name these headers.
-    #[arg(long, env = "LIMIT_RESPONSE_HEADERS_ENABLED", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    #[arg(long, env, default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub limit_response_headers_enabled: bool,
 
     /// Rate limit headers in responses, separated by commas; default: none
@@ -42,50 +42,50 @@ pub struct ResponseSettings {
     /// Name of the header with the limit
     ///
     /// Example: X-Limit
-    #[arg(long, env = "LIMIT_LIMIT_HEADER", default_value = "RateLimit-Limit", value_parser = header_name, value_name = "HEADER")]
+    #[arg(long, env, default_value = "RateLimit-Limit", value_parser = header_name, value_name = "HEADER")]
     pub limit_limit_header: String,
 
     /// Name of the header with the remaining hits
     ///
     /// Example: X-Remaining
-    #[arg(long, env = "LIMIT_REMAINING_HEADER", default_value = "RateLimit-Remaining", value_parser = header_name, value_name = "HEADER")]
+    #[arg(long, env, default_value = "RateLimit-Remaining", value_parser = header_name, value_name = "HEADER")]
     pub limit_remaining_header: String,
 
     /// Name of the header with the seconds until reset
     ///
     /// Example: X-Reset
-    #[arg(long, env = "LIMIT_RESET_HEADER", default_value = "RateLimit-Reset", value_parser = header_name, value_name = "HEADER")]
+    #[arg(long, env, default_value = "RateLimit-Reset", value_parser = header_name, value_name = "HEADER")]
     pub limit_reset_header: String,
 
     /// Add headers with limit, remaining hits and reset to the request that Envoy sends upstream
     ///
     /// An upstream then sees that a limit in shadow mode was exceeded. The next settings name these
     /// headers.
-    #[arg(long, env = "LIMIT_REQUEST_HEADERS_ENABLED", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    #[arg(long, env, default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub limit_request_headers_enabled: bool,
 
     /// Name of the upstream's header with the limit
     ///
     /// Example: X-Limit
-    #[arg(long, env = "LIMIT_REQUEST_LIMIT_HEADER", default_value = "RateLimit-Limit", value_parser = header_name, value_name = "HEADER")]
+    #[arg(long, env, default_value = "RateLimit-Limit", value_parser = header_name, value_name = "HEADER")]
     pub limit_request_limit_header: String,
 
     /// Name of the upstream's header with the remaining hits
     ///
     /// Example: X-Remaining
-    #[arg(long, env = "LIMIT_REQUEST_REMAINING_HEADER", default_value = "RateLimit-Remaining", value_parser = header_name, value_name = "HEADER")]
+    #[arg(long, env, default_value = "RateLimit-Remaining", value_parser = header_name, value_name = "HEADER")]
     pub limit_request_remaining_header: String,
 
     /// Name of the upstream's header with the seconds until reset
     ///
     /// Example: X-Reset
-    #[arg(long, env = "LIMIT_REQUEST_RESET_HEADER", default_value = "RateLimit-Reset", value_parser = header_name, value_name = "HEADER")]
+    #[arg(long, env, default_value = "RateLimit-Reset", value_parser = header_name, value_name = "HEADER")]
     pub limit_request_reset_header: String,
 
     /// Add the request and the metadata of its rules to responses
     ///
     /// Envoy makes them available as dynamic metadata.
-    #[arg(long, env = "RESPONSE_DYNAMIC_METADATA", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    #[arg(long, env, default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub response_dynamic_metadata: bool,
 }
 

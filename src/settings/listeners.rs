@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use crate::settings::headings::{CONNECTIONS, LISTENERS, LOGS, TLS};
+use crate::settings::help::{CONNECTIONS, INGRESSES, LISTENERS, LOGS, TLS};
 use crate::settings::parse::{
     FileMode, boolean, duration, file_mode, nonzero_duration, port, positive,
 };
@@ -20,19 +20,19 @@ pub struct ListenerSettings {
     /// Address of the gRPC listener
     ///
     /// Example: 127.0.0.1
-    #[arg(long, env = "GRPC_HOST", default_value = "0.0.0.0", value_name = "HOST", help_heading = LISTENERS)]
+    #[arg(long, env, default_value = "0.0.0.0", value_name = "HOST", help_heading = LISTENERS)]
     pub grpc_host: String,
 
     /// Port of the gRPC listener
     ///
     /// It serves the rate limit service, health and reflection. 0 picks a free port.
-    #[arg(long, env = "GRPC_PORT", default_value_t = 8081, value_parser = port, value_name = "PORT", help_heading = LISTENERS)]
+    #[arg(long, env, default_value_t = 8081, value_parser = port, value_name = "PORT", help_heading = LISTENERS)]
     pub grpc_port: u16,
 
     /// Unix socket for gRPC, in place of a port
     ///
     /// Example: /run/tollgate/grpc.sock
-    #[arg(long, env = "GRPC_UDS", help_heading = LISTENERS)]
+    #[arg(long, env, help_heading = LISTENERS)]
     pub grpc_uds: Option<PathBuf>,
 
     /// Permissions of the Unix socket, in octal as for chmod
@@ -46,13 +46,13 @@ pub struct ListenerSettings {
     /// Address of the HTTP listener
     ///
     /// Example: 127.0.0.1
-    #[arg(long, env = "HOST", default_value = "0.0.0.0", value_name = "HOST", help_heading = LISTENERS)]
+    #[arg(long, env, default_value = "0.0.0.0", value_name = "HOST", help_heading = LISTENERS)]
     pub host: String,
 
     /// Port of the HTTP listener
     ///
     /// It serves /healthcheck, /livez, /readyz, /json, /v1 and /metrics. 0 picks a free port.
-    #[arg(long, env = "PORT", default_value_t = 8080, value_parser = port, value_name = "PORT", help_heading = LISTENERS)]
+    #[arg(long, env, default_value_t = 8080, value_parser = port, value_name = "PORT", help_heading = LISTENERS)]
     pub port: u16,
 
     /// Answer requests on /json and /v1; default: true, without client certificates for gRPC
@@ -67,13 +67,13 @@ pub struct ListenerSettings {
     /// --admin-token-file or --admin-client-cacert.
     ///
     /// Example: 0.0.0.0
-    #[arg(long, env = "DEBUG_HOST", default_value = "127.0.0.1", value_name = "HOST", help_heading = LISTENERS)]
+    #[arg(long, env, default_value = "127.0.0.1", value_name = "HOST", help_heading = LISTENERS)]
     pub debug_host: String,
 
     /// Port of the admin listener
     ///
     /// It serves the admin API, /rlconfig, /readyz?verbose and /log-level. 0 picks a free port.
-    #[arg(long, env = "DEBUG_PORT", default_value_t = 6070, value_parser = port, value_name = "PORT", help_heading = LISTENERS)]
+    #[arg(long, env, default_value_t = 6070, value_parser = port, value_name = "PORT", help_heading = LISTENERS)]
     pub debug_port: u16,
 }
 
@@ -123,13 +123,13 @@ pub struct ConnectionSettings {
     /// Maximum age of a gRPC connection, ± 10%
     ///
     /// The server then sends GOAWAY, so that clients connect to new replicas. 0 means no limit.
-    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE", default_value = "24h", value_parser = duration, help_heading = CONNECTIONS)]
+    #[arg(long, env, default_value = "24h", value_parser = duration, help_heading = CONNECTIONS)]
     pub grpc_max_connection_age: Duration,
 
     /// Time for calls in progress when a connection reaches its maximum age
     ///
     /// 0 means no limit.
-    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1h", value_parser = duration, help_heading = CONNECTIONS)]
+    #[arg(long, env, default_value = "1h", value_parser = duration, help_heading = CONNECTIONS)]
     pub grpc_max_connection_age_grace: Duration,
 
     /// Interval of pings on an idle connection
@@ -208,7 +208,7 @@ pub struct PrometheusSettings {
     /// Serve metrics on a listener of their own
     ///
     /// /metrics on the HTTP listener serves them in any case.
-    #[arg(long, env = "USE_PROMETHEUS", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = LOGS)]
+    #[arg(long, env, default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = LOGS)]
     pub use_prometheus: bool,
 
     /// Address and port of the listener for metrics
@@ -216,13 +216,13 @@ pub struct PrometheusSettings {
     /// Without an address, it listens on every address of the machine.
     ///
     /// Example: 127.0.0.1:9090
-    #[arg(long, env = "PROMETHEUS_ADDR", default_value = ":9090", value_parser = address, value_name = "HOST:PORT", help_heading = LOGS)]
+    #[arg(long, env, default_value = ":9090", value_parser = address, value_name = "HOST:PORT", help_heading = LOGS)]
     pub prometheus_addr: (String, u16),
 
     /// Path of metrics on the listener for metrics
     ///
     /// Example: /stats/prometheus
-    #[arg(long, env = "PROMETHEUS_PATH", default_value = "/metrics", value_parser = path, value_name = "PATH", help_heading = LOGS)]
+    #[arg(long, env, default_value = "/metrics", value_parser = path, value_name = "PATH", help_heading = LOGS)]
     pub prometheus_path: String,
 }
 
@@ -277,27 +277,27 @@ pub struct GrpcTlsSettings {
     /// Use TLS for gRPC
     ///
     /// The versions are 1.3 and 1.2.
-    #[arg(long, env = "GRPC_SERVER_USE_TLS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    #[arg(long, env, default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub grpc_server_use_tls: bool,
 
     /// Certificate chain for gRPC, PEM
     ///
     /// The leaf certificate comes first, the intermediate ones follow. The file is read again when
     /// it changes.
-    #[arg(long, env = "GRPC_SERVER_TLS_CERT")]
+    #[arg(long, env)]
     pub grpc_server_tls_cert: Option<PathBuf>,
 
     /// Private key for gRPC, PEM
     ///
     /// The file is read again when it changes.
-    #[arg(long, env = "GRPC_SERVER_TLS_KEY")]
+    #[arg(long, env)]
     pub grpc_server_tls_key: Option<PathBuf>,
 
     /// CA bundle for clients, PEM
     ///
     /// Every client of the gRPC listener must then present a certificate. The file is read again
     /// when it changes.
-    #[arg(long, env = "GRPC_CLIENT_TLS_CACERT")]
+    #[arg(long, env)]
     pub grpc_client_tls_cacert: Option<PathBuf>,
 
     /// Names of which a client certificate must have one, separated by commas; default: any
@@ -305,12 +305,7 @@ pub struct GrpcTlsSettings {
     /// A name is a DNS name, an IP address or a URI, such as a SPIFFE ID.
     ///
     /// Example: spiffe://example.org/ns/edge/sa/envoy
-    #[arg(
-        long,
-        env = "GRPC_CLIENT_TLS_SAN",
-        value_delimiter = ',',
-        value_name = "NAMES"
-    )]
+    #[arg(long, env, value_delimiter = ',', value_name = "NAMES")]
     pub grpc_client_tls_san: Vec<String>,
 
     /// Maximum TLS handshakes in progress on a listener
@@ -382,6 +377,95 @@ impl GrpcTlsSettings {
             client_names: names.collect::<Result<_, _>>()?,
             protocol: "h2",
         }))
+    }
+}
+
+/// Listeners for proxies that do not speak gRPC.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = INGRESSES)]
+pub struct IngressSettings {
+    /// Address of the listeners of this section
+    ///
+    /// Example: 127.0.0.1
+    #[arg(
+        long,
+        env = "TOLLGATE_INGRESS_HOST",
+        default_value = "0.0.0.0",
+        value_name = "HOST"
+    )]
+    pub ingress_host: String,
+
+    /// Port of forward auth; default: no listener
+    ///
+    /// It answers /auth/DOMAIN, by `requests` of the rules. 0 picks a free port.
+    ///
+    /// Example: 8082
+    #[arg(long, env = "TOLLGATE_AUTH_PORT", value_parser = port, value_name = "PORT")]
+    pub auth_port: Option<u16>,
+
+    /// Port of the Redis protocol; default: no listener
+    ///
+    /// It answers CL.THROTTLE and TG.CHECK. 0 picks a free port.
+    ///
+    /// Example: 6380
+    #[arg(long, env = "TOLLGATE_RESP_PORT", value_parser = port, value_name = "PORT")]
+    pub resp_port: Option<u16>,
+
+    /// File with the password of the Redis protocol
+    ///
+    /// Clients must then send it by AUTH or HELLO. The file is read at the start.
+    ///
+    /// Example: /etc/tollgate/resp-password
+    #[arg(long, env = "TOLLGATE_RESP_PASSWORD_FILE", requires = "resp_port")]
+    pub resp_password_file: Option<PathBuf>,
+
+    /// Port of the agent for HAProxy (SPOE); default: no listener
+    ///
+    /// 0 picks a free port.
+    ///
+    /// Example: 8084
+    #[arg(long, env = "TOLLGATE_SPOE_PORT", value_parser = port, value_name = "PORT")]
+    pub spoe_port: Option<u16>,
+
+    /// Maximum connections of each of these listeners
+    #[arg(long, env = "TOLLGATE_INGRESS_CONNECTIONS_MAX", default_value_t = 4_096, value_parser = positive, value_name = "COUNT")]
+    pub ingress_connections_max: usize,
+
+    /// Certificate chain of these listeners, PEM; enables TLS
+    ///
+    /// The file is read again when it changes.
+    #[arg(long, env = "TOLLGATE_INGRESS_TLS_CERT", requires = "ingress_tls_key")]
+    pub ingress_tls_cert: Option<PathBuf>,
+
+    /// Private key of these listeners, PEM
+    ///
+    /// The file is read again when it changes.
+    #[arg(long, env = "TOLLGATE_INGRESS_TLS_KEY", requires = "ingress_tls_cert")]
+    pub ingress_tls_key: Option<PathBuf>,
+
+    /// CA bundle for clients of these listeners, PEM
+    ///
+    /// Every client must then present a certificate.
+    #[arg(
+        long,
+        env = "TOLLGATE_INGRESS_CLIENT_CACERT",
+        requires = "ingress_tls_cert"
+    )]
+    pub ingress_client_cacert: Option<PathBuf>,
+}
+
+// === impl IngressSettings ===
+
+impl IngressSettings {
+    /// The files of TLS; none without it.
+    pub fn server_files(&self) -> Option<ServerFiles> {
+        Some(ServerFiles {
+            certificate: self.ingress_tls_cert.clone()?,
+            key: self.ingress_tls_key.clone()?,
+            client_ca: self.ingress_client_cacert.clone(),
+            client_names: Vec::new(),
+            protocol: "http/1.1",
+        })
     }
 }
 

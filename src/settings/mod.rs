@@ -13,23 +13,17 @@
 //!
 //! What it deliberately does not do: open the files and addresses that it names.
 
-mod capture;
-mod decision_log;
 mod decisions;
 mod engine;
-pub mod headings;
 pub mod help;
-mod ingresses;
 mod listeners;
 mod logging;
 pub mod memory_limit;
-mod notify;
 mod parse;
 pub mod reference_variables;
 mod rules;
 mod statsd;
 mod store;
-mod top_keys;
 mod trace_export;
 mod tracing;
 pub mod unknown_variables;
@@ -45,18 +39,19 @@ use clap::{ArgAction, Args, FromArgMatches as _};
 use tollgate_limiter::OnUndecided;
 
 use crate::settings::decisions::{WITHOUT_STORE, answers};
-use crate::settings::headings::{DECISIONS, LOGS, REQUEST_LIMITS, RULES, SHUTDOWN, WORKERS};
+use crate::settings::help::{DECISIONS, LOGS, REQUEST_LIMITS, RULES, SHUTDOWN, WORKERS};
 use crate::settings::parse::{boolean, duration, positive, ratio, size};
 
-pub use self::capture::{CaptureSettings, RecordingValues};
-pub use self::decision_log::{DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict};
 pub use self::decisions::{DecisionSettings, HeaderStyle, OnMemoryFull, ResponseSettings};
-pub use self::ingresses::IngressSettings;
 pub use self::listeners::{
-    AdminSettings, ConnectionSettings, GrpcTlsSettings, ListenerSettings, PrometheusSettings,
+    AdminSettings, ConnectionSettings, GrpcTlsSettings, IngressSettings, ListenerSettings,
+    PrometheusSettings,
 };
-pub use self::logging::{LogFilter, LogFilterError, LogFormat, LogLevel};
-pub use self::notify::NotifySettings;
+pub use self::logging::{
+    CaptureSettings, DecisionLogSettings, DecisionLogTarget, LogFilter, LogFilterError, LogFormat,
+    LogLevel, LoggedValues, LoggedVerdict, NotifySettings, RecordingValues, TopKeysMode,
+    TopKeysSettings,
+};
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub(crate) use self::parse::{memory_size, nonzero_duration, word};
 pub use self::rules::{CandidateSettings, OnBadDomain, RulesSettings};
@@ -65,7 +60,6 @@ pub use self::store::{
     EnvironmentVariables, NamingSettings, REDIS_VARIABLES, STORE_DEADLINE_MS, StoreKeys, StoreMode,
     StoreSettings,
 };
-pub use self::top_keys::{TopKeysMode, TopKeysSettings};
 pub use self::tracing::{OTEL_VARIABLES, TraceProtocol, TracingSettings};
 pub use self::workers::{EstimatesSettings, QuotaSettings, SnapshotSettings};
 pub use self::xds::{ConfigType, XdsSettings};
@@ -95,11 +89,11 @@ pub struct Settings {
     /// Report ready before rules are loaded
     ///
     /// Until rules are loaded, every request is answered with an error.
-    #[arg(long, env = "FORCE_START_WITHOUT_INITIAL_CONFIG", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
+    #[arg(long, env, default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
     pub force_start_without_initial_config: bool,
 
     /// Report ready only while the rules have at least one domain
-    #[arg(long, env = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
+    #[arg(long, env, default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
     pub healthy_with_at_least_one_config_loaded: bool,
 
     /// Rules from an xDS server.
@@ -123,13 +117,13 @@ pub struct Settings {
     pub grpc_tls: GrpcTlsSettings,
 
     /// Never refuse, only count
-    #[arg(long, env = "SHADOW_MODE", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = DECISIONS)]
+    #[arg(long, env, default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = DECISIONS)]
     pub shadow_mode: bool,
 
     /// Refuse a request only when all of its descriptors are over limit
     ///
     /// Every descriptor then counts as a quota.
-    #[arg(long, env = "QUOTA_MODE", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = DECISIONS)]
+    #[arg(long, env, default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = DECISIONS)]
     pub quota_mode: bool,
 
     /// Consumption when one of several limits refuses.
@@ -287,15 +281,15 @@ pub struct Settings {
     /// Range: trace, debug, info, warn, error, off
     ///
     /// Example: warn,tollgate::decisions=debug
-    #[arg(long, env = "LOG_LEVEL", default_value = "warn", value_name = "LEVEL", help_heading = LOGS)]
+    #[arg(long, env, default_value = "warn", value_name = "LEVEL", help_heading = LOGS)]
     pub log_level: LogFilter,
 
     /// Format of log lines
-    #[arg(long, env = "LOG_FORMAT", default_value = "text", ignore_case = true, value_name = "FORMAT", help_heading = LOGS)]
+    #[arg(long, env, default_value = "text", ignore_case = true, value_name = "FORMAT", help_heading = LOGS)]
     pub log_format: LogFormat,
 
     /// Share of a limit from which hits count as near the limit in metrics
-    #[arg(long, env = "NEAR_LIMIT_RATIO", default_value_t = 0.8, value_parser = ratio, help_heading = LOGS)]
+    #[arg(long, env, default_value_t = 0.8, value_parser = ratio, help_heading = LOGS)]
     pub near_limit_ratio: f32,
 
     /// Top keys, and how values are shown.
@@ -368,7 +362,7 @@ impl Settings {
         let flags = command.get_arguments().filter_map(|argument| {
             let flag = argument.get_long()?;
             let heading = argument.get_help_heading()?;
-            let is_wanted = matches!(heading, DECISIONS | headings::HEADERS)
+            let is_wanted = matches!(heading, DECISIONS | help::HEADERS)
                 // A simulation has no queue.
                 && flag != "on-overload"
                 || others.contains(&flag);

@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::rules::file::{LimitFiles, Options};
 use crate::rules::path::RulesPath;
-use crate::settings::headings::RULES;
+use crate::settings::help::RULES;
 use crate::settings::parse::{boolean, size_from};
 
 /// Where rules files are, for `serve`, `check` and `explain`.
@@ -26,27 +26,27 @@ pub struct RulesSettings {
     /// It has the same meaning as in envoyproxy/ratelimit, like the next three settings.
     ///
     /// Example: /data/ratelimit
-    #[arg(long, env = "RUNTIME_ROOT", value_name = "DIR", help_heading = RULES)]
+    #[arg(long, env, value_name = "DIR", help_heading = RULES)]
     pub runtime_root: Option<PathBuf>,
 
     /// Directory below --runtime-root
     ///
     /// Example: ratelimit
-    #[arg(long, env = "RUNTIME_SUBDIRECTORY", default_value = "", value_name = "DIR", help_heading = RULES)]
+    #[arg(long, env, default_value = "", value_name = "DIR", help_heading = RULES)]
     pub runtime_subdirectory: String,
 
     /// Directory, or start of the file names, below --runtime-subdirectory
     ///
     /// Example: limits
-    #[arg(long, env = "RUNTIME_APPDIRECTORY", default_value = "config", value_name = "DIR", help_heading = RULES)]
+    #[arg(long, env, default_value = "config", value_name = "DIR", help_heading = RULES)]
     pub runtime_appdirectory: String,
 
     /// Skip files and directories whose names start with a dot
-    #[arg(long, env = "RUNTIME_IGNOREDOTFILES", default_value = "true", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
+    #[arg(long, env, default_value = "true", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
     pub runtime_ignoredotfiles: bool,
 
     /// Allow several files to define rules of one domain
-    #[arg(long, env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
+    #[arg(long, env, default_value = "false", value_parser = boolean, action = ArgAction::Set, help_heading = RULES)]
     pub merge_domain_config: bool,
 
     /// What an error in the rules of one domain does to the rules of the others

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use crate::settings::headings::STATSD;
+use crate::settings::help::STATSD;
 use crate::settings::parse::{boolean, nonzero_duration, sink_port};
 use crate::statsd::StatsdTarget;
 use crate::visible_text::Hidden;
@@ -17,19 +17,19 @@ const STATSD_PORT: u16 = 8125;
 #[command(next_help_heading = STATSD)]
 pub struct StatsdSettings {
     /// Send counters to a StatsD server; default: true if --statsd-host is set
-    #[arg(long, env = "USE_STATSD", value_parser = boolean, action = ArgAction::Set)]
+    #[arg(long, env, value_parser = boolean, action = ArgAction::Set)]
     pub use_statsd: Option<bool>,
 
     /// Host of the StatsD server; default: localhost
     ///
     /// Example: statsd.example.org
-    #[arg(long, env = "STATSD_HOST", value_name = "HOST")]
+    #[arg(long, env, value_name = "HOST")]
     pub statsd_host: Option<Hidden>,
 
     /// Port of the StatsD server
     ///
     /// 0 means the default. So does the address that Kubernetes sets for a Service named statsd.
-    #[arg(long, env = "STATSD_PORT", default_value_t = STATSD_PORT, value_parser = sink_port, value_name = "PORT")]
+    #[arg(long, env, default_value_t = STATSD_PORT, value_parser = sink_port, value_name = "PORT")]
     pub statsd_port: u16,
 
     /// Protocol of the StatsD server
@@ -37,7 +37,7 @@ pub struct StatsdSettings {
     /// The default is that of envoyproxy/ratelimit.
     #[arg(
         long,
-        env = "STATSD_PROTOCOL",
+        env,
         default_value = "tcp",
         ignore_case = true,
         value_name = "PROTOCOL"
@@ -47,17 +47,17 @@ pub struct StatsdSettings {
     /// Tags appended to every StatsD name, NAME:VALUE, separated by commas
     ///
     /// Example: env:prod,zone:a
-    #[arg(long, env = "EXTRA_TAGS", default_value = "", value_parser = tags, value_name = "TAGS")]
+    #[arg(long, env, default_value = "", value_parser = tags, value_name = "TAGS")]
     pub extra_tags: Tags,
 
     /// Replace dots in keys and values by underscores, in names of StatsD and labels of /metrics
-    #[arg(long, env = "SANITIZE_DESCRIPTOR_METRIC_DOTS", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    #[arg(long, env, default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub sanitize_descriptor_metric_dots: bool,
 
     /// Interval at which counters are sent to StatsD
     ///
     /// Range: above 0
-    #[arg(long, env = "STATS_FLUSH_INTERVAL", default_value = "10s", value_parser = nonzero_duration)]
+    #[arg(long, env, default_value = "10s", value_parser = nonzero_duration)]
     pub stats_flush_interval: Duration,
 }
 

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::settings::decisions::answers;
-use crate::settings::headings::STORE;
+use crate::settings::help::STORE;
 use crate::settings::parse::{boolean, positive, size};
 use crate::visible_text::Hidden;
 use tollgate_limiter::OnUndecided;
@@ -141,19 +141,19 @@ pub struct StoreSettings {
     pub store_over_limit_cache_ms: u64,
 
     /// CA bundle for the shared store, PEM; default: system roots
-    #[arg(long, env = "REDIS_TLS_CACERT")]
+    #[arg(long, env)]
     pub redis_tls_cacert: Option<PathBuf>,
 
     /// Client certificate for the shared store, PEM
-    #[arg(long, env = "REDIS_TLS_CLIENT_CERT", requires = "redis_tls_client_key")]
+    #[arg(long, env, requires = "redis_tls_client_key")]
     pub redis_tls_client_cert: Option<PathBuf>,
 
     /// Private key of the client certificate for the shared store, PEM
-    #[arg(long, env = "REDIS_TLS_CLIENT_KEY", requires = "redis_tls_client_cert")]
+    #[arg(long, env, requires = "redis_tls_client_cert")]
     pub redis_tls_client_key: Option<PathBuf>,
 
     /// Accept a certificate of the shared store with another name
-    #[arg(long, env = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", default_value = "false", value_parser = boolean, action = ArgAction::Set)]
+    #[arg(long, env, default_value = "false", value_parser = boolean, action = ArgAction::Set)]
     pub redis_tls_skip_hostname_verification: bool,
 
     /// What the reference's variables say of the store.
@@ -183,7 +183,7 @@ pub struct NamingSettings {
     /// Range: up to 128 bytes without braces
     ///
     /// Example: edge:
-    #[arg(long, env = "CACHE_KEY_PREFIX", default_value = "", value_parser = prefix, value_name = "PREFIX", help_heading = STORE)]
+    #[arg(long, env, default_value = "", value_parser = prefix, value_name = "PREFIX", help_heading = STORE)]
     pub cache_key_prefix: String,
 }
 

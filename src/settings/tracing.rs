@@ -9,7 +9,7 @@
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::settings::EnvironmentVariables;
-use crate::settings::headings::TRACES;
+use crate::settings::help::TRACES;
 use crate::settings::parse::{boolean, ratio};
 
 /// The settings of traces: the reference's, and OpenTelemetry's variables.
@@ -20,40 +20,35 @@ pub struct TracingSettings {
     ///
     /// They do with OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_TRACES_EXPORTER=otlp. docs/operating.md
     /// lists the OTEL_ variables.
-    #[arg(long, env = "TRACING_ENABLED", value_parser = boolean, action = ArgAction::Set)]
+    #[arg(long, env, value_parser = boolean, action = ArgAction::Set)]
     pub tracing_enabled: Option<bool>,
 
     /// Name of this service in traces; default: OTEL_SERVICE_NAME, or tollgate
     ///
     /// Example: ratelimit
-    #[arg(long, env = "TRACING_SERVICE_NAME", value_name = "NAME")]
+    #[arg(long, env, value_name = "NAME")]
     pub tracing_service_name: Option<String>,
 
     /// Namespace of this service in traces
     ///
     /// Example: edge
-    #[arg(long, env = "TRACING_SERVICE_NAMESPACE", value_name = "NAME")]
+    #[arg(long, env, value_name = "NAME")]
     pub tracing_service_namespace: Option<String>,
 
     /// ID of this replica in traces
     ///
     /// Example: tollgate-0
-    #[arg(long, env = "TRACING_SERVICE_INSTANCE_ID", value_name = "ID")]
+    #[arg(long, env, value_name = "ID")]
     pub tracing_service_instance_id: Option<String>,
 
     /// Protocol of the collector; default: OTEL_EXPORTER_OTLP_PROTOCOL, or http
-    #[arg(
-        long,
-        env = "TRACING_EXPORTER_PROTOCOL",
-        ignore_case = true,
-        value_name = "PROTOCOL"
-    )]
+    #[arg(long, env, ignore_case = true, value_name = "PROTOCOL")]
     pub tracing_exporter_protocol: Option<TraceProtocol>,
 
     /// Share of decisions that are traced; default: OTEL_TRACES_SAMPLER, or all
     ///
     /// It applies to requests whose trace context does not say whether they are sampled.
-    #[arg(long, env = "TRACING_SAMPLING_RATE", value_parser = ratio)]
+    #[arg(long, env, value_parser = ratio)]
     pub tracing_sampling_rate: Option<f32>,
 
     /// Maximum traced decisions in any second

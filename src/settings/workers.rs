@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::settings::headings::WORKERS;
+use crate::settings::help::WORKERS;
 use crate::settings::parse::{positive, size_from};
 
 /// Snapshots of the buckets in memory.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use clap::{Arg, Args as _, Command};
 use tollgate::settings::Settings;
-use tollgate::settings::headings::RULES;
+use tollgate::settings::help::RULES;
 use tollgate::settings::help::{HelpText, KINDS, kind_of};
 
 const PAGE: &str = "docs/settings.md";
