@@ -57,44 +57,8 @@ const PARAMETERS: &[&str] = &[
     "state",
 ];
 
-const CANDIDATES: [(&str, CandidateFilter); 4] = [
-    ("differing", CandidateFilter::Differing),
-    ("all", CandidateFilter::All),
-    ("only", CandidateFilter::Only),
-    ("none", CandidateFilter::None),
-];
-
 /// How many decisions a response has if the query does not say.
 const COUNT_DEFAULT: u64 = 100;
-
-const VERDICTS: [(&str, Verdict); 3] = [
-    ("OK", Verdict::Ok),
-    ("OVER_LIMIT", Verdict::OverLimit),
-    ("ERROR", Verdict::Error),
-];
-
-const REASONS: [(&str, Reason); 20] = [
-    ("within_limit", Reason::WithinLimit),
-    ("over_limit", Reason::OverLimit),
-    ("penalty", Reason::Penalty),
-    ("unknown_domain", Reason::UnknownDomain),
-    ("no_rule", Reason::NoRule),
-    ("no_limit", Reason::NoLimit),
-    ("replaced", Reason::Replaced),
-    ("unlimited", Reason::Unlimited),
-    ("shadow_mode", Reason::ShadowMode),
-    ("global_shadow_mode", Reason::GlobalShadowMode),
-    ("quota", Reason::Quota),
-    ("over_limit_cache", Reason::OverLimitCache),
-    ("store_failure_allowed", Reason::StoreFailureAllowed),
-    ("store_failure_denied", Reason::StoreFailureDenied),
-    ("store_failure_local", Reason::StoreFailureLocal),
-    ("overload_allowed", Reason::OverloadAllowed),
-    ("overload_denied", Reason::OverloadDenied),
-    ("excess_allowed", Reason::ExcessAllowed),
-    ("excess_denied", Reason::ExcessDenied),
-    ("error", Reason::Error),
-];
 
 pub(super) async fn decisions(
     State(state): State<AdminState>,
@@ -120,8 +84,8 @@ fn filter(query: &Query) -> Result<DecisionFilter, ApiFailure> {
         domain: query.text("domain").map(str::to_owned),
         rule: query.text("rule").map(str::to_owned),
         entries: entries.map(|(key, value)| Entry { key, value }).collect(),
-        verdict: query.choice("verdict", &VERDICTS)?,
-        reason: query.choice("reason", &REASONS)?,
+        verdict: query.choice("verdict", &Verdict::ALL, Verdict::name)?,
+        reason: query.choice("reason", &Reason::ALL, Reason::name)?,
         // Kept decisions are answers.
         candidates: CandidateFilter::default(),
     })
@@ -133,7 +97,7 @@ pub(super) async fn events(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiFailure> {
     let query = Query::parse(query.as_deref(), PARAMETERS)?;
-    let states = query.choice("state", &[("true", true), ("false", false)])?;
+    let states = query.flag("state")?;
     let metrics = &state.parts.engine.metrics.admin;
     let Ok(permit) = Arc::clone(&state.streams).try_acquire_owned() else {
         metrics.event_streams_refused.inc();
@@ -186,7 +150,7 @@ fn subscribe(
     query: &Query,
     per_second: Option<NonZeroU32>,
 ) -> Result<Option<Subscription>, ApiFailure> {
-    let candidates = query.choice("candidates", &CANDIDATES)?;
+    let candidates = query.choice("candidates", &CandidateFilter::ALL, CandidateFilter::name)?;
     let filter = DecisionFilter {
         candidates: candidates.unwrap_or_default(),
         ..filter(query)?
@@ -327,6 +291,7 @@ mod tests {
 
     use super::super::state::StateHub;
     use super::*;
+    use crate::admin_api::{RankBy, Window};
 
     fn frame(number: u64) -> StateFrame {
         StateFrame {
@@ -403,11 +368,17 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_json() {
-        for (name, verdict) in VERDICTS {
-            assert_eq!(serde_json::to_value(verdict).unwrap(), name);
+        for verdict in Verdict::ALL {
+            assert_eq!(serde_json::to_value(verdict).unwrap(), verdict.name());
         }
-        for (name, reason) in REASONS {
-            assert_eq!(serde_json::to_value(reason).unwrap(), name);
+        for reason in Reason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
+        }
+        for by in RankBy::ALL {
+            assert_eq!(serde_json::to_value(by).unwrap(), by.name());
+        }
+        for window in Window::ALL {
+            assert_eq!(serde_json::to_value(window).unwrap(), window.name());
         }
     }
 }

@@ -160,19 +160,29 @@ impl Query {
     pub(super) fn choice<T: Copy>(
         &self,
         name: &str,
-        choices: &[(&str, T)],
+        choices: &[T],
+        word: impl Fn(T) -> &'static str,
     ) -> Result<Option<T>, ApiFailure> {
         let Some(text) = self.text(name) else {
             return Ok(None);
         };
-        let found = choices.iter().find(|(known, _)| *known == text);
-        found.map(|(_, choice)| Some(*choice)).ok_or_else(|| {
-            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        let found = choices.iter().find(|choice| word(**choice) == text);
+        found.map(|choice| Some(*choice)).ok_or_else(|| {
+            let names: Vec<_> = choices.iter().map(|choice| word(*choice)).collect();
             ApiFailure::invalid(format!(
                 "{name}={text:?} is invalid; use {}",
                 names.join(" or ")
             ))
         })
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ApiFailure> {
+        self.choice(
+            name,
+            &[true, false],
+            |is_set| if is_set { "true" } else { "false" },
+        )
     }
 
     /// Entries, as [`parse_entries`] takes them.
@@ -226,6 +236,7 @@ impl IntoResponse for ApiFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin_api::RankBy;
 
     const ALLOWED: &[&str] = &["n", "rule", "by", "key"];
 
@@ -266,8 +277,8 @@ mod tests {
             assert!(query.number("n", 100).is_err(), "{raw}");
         }
         let query = Query::parse(Some("by=size&key=a"), ALLOWED).unwrap();
-        let choices = [("refused", 0), ("asked", 1)];
-        let why = query.choice("by", &choices).unwrap_err().message;
+        let why = query.choice("by", &RankBy::ALL, RankBy::name);
+        let why = why.unwrap_err().message;
         assert_eq!(why, "by=\"size\" is invalid; use refused or asked");
         assert!(query.entries("key").is_err());
     }

@@ -361,7 +361,6 @@ fn plain_keys(compared: &ComparedKeys) -> Vec<format::PlainKey> {
 impl RecordQuery {
     pub(super) fn parse(query: Option<&str>, state: &AdminState) -> Result<Self, ApiFailure> {
         let query = &Query::parse(query, PARAMETERS)?;
-        let flag = |name| query.choice(name, &[("true", true), ("false", false)]);
         let seconds = query.number("for_seconds", SECONDS_MAX)?;
         let seconds = seconds.unwrap_or(SECONDS_DEFAULT);
         if seconds == 0 {
@@ -371,7 +370,7 @@ impl RecordQuery {
         }
         let rate = query.number("requests_per_second_max", u64::from(u32::MAX))?;
         let rate = rate.and_then(|rate| u32::try_from(rate).ok());
-        let refuses_compared = flag("hash_refuse_compared")?.unwrap_or(false);
+        let refuses_compared = query.flag("hash_refuse_compared")?.unwrap_or(false);
         let must_hash = state.parts.recordings.values == RecordingValues::Hashed;
         Ok(Self {
             lasts: Duration::from_secs(seconds),
@@ -381,7 +380,7 @@ impl RecordQuery {
                 sampling: sampling(query, state.values)?,
                 per_second_max: rate.and_then(NonZeroU32::new),
             },
-            is_hashed: must_hash || refuses_compared || flag("hash")?.unwrap_or(false),
+            is_hashed: must_hash || refuses_compared || query.flag("hash")?.unwrap_or(false),
             refuses_compared,
         })
     }

@@ -37,10 +37,6 @@ const LIMITS_MAX: usize = 100;
 /// How many keys a response has if the query does not say, and a `state` event.
 const KEYS_DEFAULT: usize = 20;
 
-const RANKS: [(&str, RankBy); 2] = [("refused", RankBy::Refused), ("asked", RankBy::Asked)];
-
-const WINDOWS: [(&str, Window); 2] = [("1m", Window::Minute), ("1h", Window::Hour)];
-
 /// One `state` event as bytes, for all streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StateFrame {
@@ -359,8 +355,12 @@ pub(super) async fn top(
     let count = count.and_then(|count| usize::try_from(count).ok());
     let entries = query.entries("descriptor")?.unwrap_or_default().into_iter();
     let query = TopQuery {
-        by: query.choice("by", &RANKS)?.unwrap_or_default(),
-        window: query.choice("window", &WINDOWS)?.unwrap_or_default(),
+        by: query
+            .choice("by", &RankBy::ALL, RankBy::name)?
+            .unwrap_or_default(),
+        window: query
+            .choice("window", &Window::ALL, Window::name)?
+            .unwrap_or_default(),
         n: count.unwrap_or(KEYS_DEFAULT),
         domain: query.text("domain").map(str::to_owned),
         rule: query.text("rule").map(str::to_owned),

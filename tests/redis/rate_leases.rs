@@ -297,7 +297,7 @@ async fn redis_exchanges_leases_as_the_table_does() {
         .sum();
     assert!(sent_again > 0);
     for replica in &replicas {
-        for fault in StoreFault::all() {
+        for fault in StoreFault::ALL {
             let counted = replica.metrics.store.rate_lease_fault(fault.name());
             assert_eq!(counted.get(), 0, "{fault:?}");
         }

@@ -133,62 +133,66 @@ impl fmt::Display for ReservationRecord {
     }
 }
 
-/// An answer.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Verdict {
-    /// The request passes.
-    #[default]
-    Ok,
-    /// The request is over a limit.
-    OverLimit,
-    /// There is no answer.
-    Error,
+tollgate_limiter::named! {
+    /// An answer.
+    #[derive(Default, Deserialize, Serialize)]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub enum Verdict {
+        /// The request passes.
+        #[default]
+        Ok = "OK",
+        /// The request is over a limit.
+        OverLimit = "OVER_LIMIT",
+        /// There is no answer.
+        Error = "ERROR",
+    }
 }
 
-/// Why a request or a descriptor was answered as it was.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// Within every limit.
-    #[default]
-    WithinLimit,
-    /// Over the limit, and refused.
-    OverLimit,
-    /// Refused by the limit's penalty, for a time.
-    Penalty,
-    /// The domain has no rules.
-    UnknownDomain,
-    /// No rule matches the descriptor.
-    NoRule,
-    /// The matched level has no limit.
-    NoLimit,
-    /// The matched rule is replaced by another rule of the request.
-    Replaced,
-    /// The matched rule is unlimited.
-    Unlimited,
-    /// Over the limit, and the rule is in shadow mode.
-    ShadowMode,
-    /// Over the limit, and the service is in shadow mode.
-    GlobalShadowMode,
-    /// Over the limit, but quotas refuse only when all of them do.
-    Quota,
-    /// Refused from the cache of keys that are over their limit, without asking the store.
-    OverLimitCache,
-    /// The shared store did not decide; its failure policy let the request pass.
-    StoreFailureAllowed,
-    /// The shared store did not decide; its failure policy refused the request.
-    StoreFailureDenied,
-    /// The shared store did not decide; this replica decided by its share of the limit.
-    StoreFailureLocal,
-    /// The service was overloaded; its policy let the request pass.
-    OverloadAllowed,
-    /// The service was overloaded; its policy refused the request.
-    OverloadDenied,
-    /// The request exceeds a bound; the policy let it pass.
-    ExcessAllowed,
-    /// The request exceeds a bound; the policy refused it.
-    ExcessDenied,
-    /// There is no answer: `error` says why.
-    Error,
+tollgate_limiter::named! {
+    /// Why a request or a descriptor was answered as it was.
+    #[derive(Default, Deserialize, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Reason {
+        /// Within every limit.
+        #[default]
+        WithinLimit = "within_limit",
+        /// Over the limit, and refused.
+        OverLimit = "over_limit",
+        /// Refused by the limit's penalty, for a time.
+        Penalty = "penalty",
+        /// The domain has no rules.
+        UnknownDomain = "unknown_domain",
+        /// No rule matches the descriptor.
+        NoRule = "no_rule",
+        /// The matched level has no limit.
+        NoLimit = "no_limit",
+        /// The matched rule is replaced by another rule of the request.
+        Replaced = "replaced",
+        /// The matched rule is unlimited.
+        Unlimited = "unlimited",
+        /// Over the limit, and the rule is in shadow mode.
+        ShadowMode = "shadow_mode",
+        /// Over the limit, and the service is in shadow mode.
+        GlobalShadowMode = "global_shadow_mode",
+        /// Over the limit, but quotas refuse only when all of them do.
+        Quota = "quota",
+        /// Refused from the cache of keys that are over their limit, without asking the store.
+        OverLimitCache = "over_limit_cache",
+        /// The shared store did not decide; its failure policy let the request pass.
+        StoreFailureAllowed = "store_failure_allowed",
+        /// The shared store did not decide; its failure policy refused the request.
+        StoreFailureDenied = "store_failure_denied",
+        /// The shared store did not decide; this replica decided by its share of the limit.
+        StoreFailureLocal = "store_failure_local",
+        /// The service was overloaded; its policy let the request pass.
+        OverloadAllowed = "overload_allowed",
+        /// The service was overloaded; its policy refused the request.
+        OverloadDenied = "overload_denied",
+        /// The request exceeds a bound; the policy let it pass.
+        ExcessAllowed = "excess_allowed",
+        /// The request exceeds a bound; the policy refused it.
+        ExcessDenied = "excess_denied",
+        /// There is no answer: `error` says why.
+        Error = "error",
+    }
 }

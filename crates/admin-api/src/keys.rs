@@ -66,27 +66,31 @@ pub struct TopKey {
     pub refused_last: Option<String>,
 }
 
-/// What keys are sorted by.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RankBy {
-    /// Hits that were refused.
-    #[default]
-    Refused,
-    /// Hits asked for.
-    Asked,
+tollgate_limiter::named! {
+    /// What keys are sorted by.
+    #[derive(Default, Deserialize, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RankBy {
+        /// Hits that were refused.
+        #[default]
+        Refused = "refused",
+        /// Hits asked for.
+        Asked = "asked",
+    }
 }
 
-/// The length of time that counts cover.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-pub enum Window {
-    /// The last minute.
-    #[default]
-    #[serde(rename = "1m")]
-    Minute,
-    /// The last hour.
-    #[serde(rename = "1h")]
-    Hour,
+tollgate_limiter::named! {
+    /// The length of time that counts cover.
+    #[derive(Default, Deserialize, Serialize)]
+    pub enum Window {
+        /// The last minute.
+        #[default]
+        #[serde(rename = "1m")]
+        Minute = "1m",
+        /// The last hour.
+        #[serde(rename = "1h")]
+        Hour = "1h",
+    }
 }
 
 /// How values are shown.

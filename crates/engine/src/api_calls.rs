@@ -374,7 +374,7 @@ pub fn answer(call: Call, answer: ApiAnswer) -> Answer {
     let retry_after = answer.retry_us.map(duration);
     let expires_ms = answer.expires_ms.map(u64::from);
     let expires = expires_ms.map(|ms| duration(ms.saturating_mul(1_000)));
-    let no_limit = answer.no_limit.map_or("", NoLimit::word).to_owned();
+    let no_limit = answer.no_limit.map_or("", NoLimit::name).to_owned();
     let limits = answer.limits.into_iter().map(limit).collect();
     match call {
         Call::Check(_) | Call::Peek(_) => Answer::Check(proto::CheckResponse {

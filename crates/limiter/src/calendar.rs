@@ -23,24 +23,26 @@ pub struct Span {
     pub end: Timestamp,
 }
 
-/// The day a week starts on.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum Weekday {
-    /// The first day of the week in ISO 8601.
-    #[default]
-    Monday,
-    /// The day after Monday.
-    Tuesday,
-    /// The day after Tuesday.
-    Wednesday,
-    /// The day of 1970-01-01.
-    Thursday,
-    /// The day after Thursday.
-    Friday,
-    /// The first day of the week in much of the Arab world.
-    Saturday,
-    /// The first day of the week in the Americas and much of Asia.
-    Sunday,
+crate::named! {
+    /// The day a week starts on.
+    #[derive(Default)]
+    pub enum Weekday {
+        /// The first day of the week in ISO 8601.
+        #[default]
+        Monday = "Monday",
+        /// The day after Monday.
+        Tuesday = "Tuesday",
+        /// The day after Tuesday.
+        Wednesday = "Wednesday",
+        /// The day of 1970-01-01.
+        Thursday = "Thursday",
+        /// The day after Thursday.
+        Friday = "Friday",
+        /// The first day of the week in much of the Arab world.
+        Saturday = "Saturday",
+        /// The first day of the week in the Americas and much of Asia.
+        Sunday = "Sunday",
+    }
 }
 
 /// Windows that follow a calendar.
@@ -61,30 +63,6 @@ pub trait Calendar: Send + Sync {
 // === impl Weekday ===
 
 impl Weekday {
-    /// Every day, Monday first.
-    pub const ALL: [Self; 7] = [
-        Self::Monday,
-        Self::Tuesday,
-        Self::Wednesday,
-        Self::Thursday,
-        Self::Friday,
-        Self::Saturday,
-        Self::Sunday,
-    ];
-
-    /// The capitalised name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Monday => "Monday",
-            Self::Tuesday => "Tuesday",
-            Self::Wednesday => "Wednesday",
-            Self::Thursday => "Thursday",
-            Self::Friday => "Friday",
-            Self::Saturday => "Saturday",
-            Self::Sunday => "Sunday",
-        }
-    }
-
     /// The day with that name, in any case.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL

@@ -6,6 +6,7 @@
 //!
 //! | file | content |
 //! | --- | --- |
+//! | `named` | [`named!`]: enums whose variants have names |
 //! | `timestamp` | [`Timestamp`]: microseconds since 1970, saturating |
 //! | `calendar` | [`Calendar`], [`Span`], [`Weekday`]: windows that follow a calendar |
 //! | `unit` | [`Unit`]: the units of time in rules files |
@@ -38,6 +39,8 @@
 //! function (the caller brings a [`KeyHasher`]).
 
 #![forbid(unsafe_code)]
+
+mod named;
 
 pub mod timestamp;
 

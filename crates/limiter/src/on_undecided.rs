@@ -4,34 +4,18 @@
 
 use std::str::FromStr;
 
-/// The answer to a request that a store did not decide, or that exceeds a bound. Not every setting
-/// allows each.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum OnUndecided {
-    /// An error. The caller decides.
-    Error,
-    /// The request passes.
-    Allow,
-    /// The request is refused.
-    Deny,
-    /// This replica decides alone, with each limit divided by the number of replicas.
-    Local,
-}
-
-// === impl OnUndecided ===
-
-impl OnUndecided {
-    /// Every variant.
-    pub const ALL: [Self; 4] = [Self::Error, Self::Allow, Self::Deny, Self::Local];
-
-    /// Its name in rules files and settings.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-            Self::Local => "local",
-        }
+crate::named! {
+    /// The answer to a request that a store did not decide, or that exceeds a bound. Not every
+    /// setting allows each.
+    pub enum OnUndecided {
+        /// An error. The caller decides.
+        Error = "error",
+        /// The request passes.
+        Allow = "allow",
+        /// The request is refused.
+        Deny = "deny",
+        /// This replica decides alone, with each limit divided by the number of replicas.
+        Local = "local",
     }
 }
 

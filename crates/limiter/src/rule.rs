@@ -68,15 +68,16 @@ enum Part {
     Placeholder(Placeholder),
 }
 
-/// A placeholder in a template.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Placeholder {
-    /// The number of requests that may pass.
-    Limit,
-    /// The window, in words.
-    Window,
-    /// The seconds until the client can retry.
-    RetryAfterSeconds,
+crate::named! {
+    /// A placeholder in a template.
+    pub enum Placeholder {
+        /// The number of requests that may pass.
+        Limit = "{limit}",
+        /// The window, in words.
+        Window = "{window}",
+        /// The seconds until the client can retry.
+        RetryAfterSeconds = "{retry_after_seconds}",
+    }
 }
 
 /// Free-form metadata that the answer carries when its descriptor passed.
@@ -105,14 +106,15 @@ pub struct Candidate {
     pub holder_key: Option<String>,
 }
 
-/// What a limit that comes with a request is to the rule that the request meets.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum LimitFromRequest {
-    /// It applies in place of the rule, as a fixed window in a bucket of its own. The meaning in
-    /// the reference service.
-    Replace,
-    /// Its numbers and its window apply in place of those of the rule. All else is the rule's.
-    Adjust,
+crate::named! {
+    /// What a limit that comes with a request is to the rule that the request meets.
+    pub enum LimitFromRequest {
+        /// It applies in place of the rule, as a fixed window in a bucket of its own. The meaning
+        /// in the reference service.
+        Replace = "replace",
+        /// Its numbers and its window apply in place of those of the rule. All else is the rule's.
+        Adjust = "adjust",
+    }
 }
 
 /// What only a rule of an override has.
@@ -229,23 +231,6 @@ impl Level {
     }
 }
 
-// === impl Placeholder ===
-
-impl Placeholder {
-    /// Every placeholder.
-    pub const ALL: [Self; 3] = [Self::Limit, Self::Window, Self::RetryAfterSeconds];
-
-    /// The text in a template.
-    #[inline]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Limit => "{limit}",
-            Self::Window => "{window}",
-            Self::RetryAfterSeconds => "{retry_after_seconds}",
-        }
-    }
-}
-
 // === impl Template ===
 
 impl Template {
@@ -255,7 +240,7 @@ impl Template {
         let mut rest = text;
         loop {
             let placeholders = Placeholder::ALL.iter().filter_map(|placeholder| {
-                let written = placeholder.as_str();
+                let written = placeholder.name();
                 let at = rest.find(written)?;
                 Some((at, *placeholder, at.saturating_add(written.len())))
             });
@@ -289,21 +274,6 @@ impl Template {
             }
         }
         text
-    }
-}
-
-// === impl LimitFromRequest ===
-
-impl LimitFromRequest {
-    /// Every variant.
-    pub const ALL: [Self; 2] = [Self::Replace, Self::Adjust];
-
-    /// Its name in rules files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Replace => "replace",
-            Self::Adjust => "adjust",
-        }
     }
 }
 

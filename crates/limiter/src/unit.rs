@@ -1,39 +1,29 @@
 //! The units of time that limits are configured in.
 
-/// The units of time in rules files and in Envoy's protocol. A month is 30 days and a year 365, as
-/// in Envoy's reference service.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Unit {
-    /// 1 second.
-    Second,
-    /// 60 seconds.
-    Minute,
-    /// 3,600 seconds.
-    Hour,
-    /// 86,400 seconds; days begin at midnight UTC.
-    Day,
-    /// 7 days; weeks begin on Thursday, as 1970 did.
-    Week,
-    /// 30 days, counted from 1970.
-    Month,
-    /// 365 days, counted from 1970.
-    Year,
+crate::named! {
+    /// The units of time in rules files and in Envoy's protocol, shortest first. A month is 30 days
+    /// and a year 365, as in Envoy's reference service.
+    pub enum Unit {
+        /// 1 second.
+        Second = "second",
+        /// 60 seconds.
+        Minute = "minute",
+        /// 3,600 seconds.
+        Hour = "hour",
+        /// 86,400 seconds; days begin at midnight UTC.
+        Day = "day",
+        /// 7 days; weeks begin on Thursday, as 1970 did.
+        Week = "week",
+        /// 30 days, counted from 1970.
+        Month = "month",
+        /// 365 days, counted from 1970.
+        Year = "year",
+    }
 }
 
 // === impl Unit ===
 
 impl Unit {
-    /// Every unit, shortest first.
-    pub const ALL: [Self; 7] = [
-        Self::Second,
-        Self::Minute,
-        Self::Hour,
-        Self::Day,
-        Self::Week,
-        Self::Month,
-        Self::Year,
-    ];
-
     /// Length in seconds.
     #[inline]
     pub const fn seconds(self) -> u64 {
@@ -45,20 +35,6 @@ impl Unit {
             Self::Week => 604_800,
             Self::Month => 2_592_000,
             Self::Year => 31_536_000,
-        }
-    }
-
-    /// The name in rules files, in lower case.
-    #[inline]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Second => "second",
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-            Self::Year => "year",
         }
     }
 

@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_state_opens_it_at_once() {
-        for why in StoreFault::all() {
+        for why in StoreFault::ALL {
             assert_eq!(closed().failed(why, 7), !SINGLE.contains(&why), "{why:?}");
         }
         let mut lost = closed();

@@ -94,7 +94,7 @@ impl Node {
             denials,
             doubted: Notify::new(),
             breakers,
-            undecided: StoreFault::all().map(undecided).collect(),
+            undecided: StoreFault::ALL.into_iter().map(undecided).collect(),
             fault: AtomicU8::new(0),
             error_text: ArcSwap::default(),
             share: Mutex::default(),

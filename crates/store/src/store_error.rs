@@ -50,109 +50,85 @@ pub enum StoreError {
 /// its request did.
 pub type CheckResult = Result<Outcome, StoreError>;
 
-/// Why a shared store did not decide.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
-pub enum StoreFault {
-    /// There is no connection to it.
-    #[error("there is no connection to it; is it running, and reachable from here?")]
-    NotConnected,
-    /// Its name has no address, or the name server does not answer.
-    #[error("its name was not looked up; check the name, and the name server of this machine")]
-    NameLookup,
-    /// The TLS handshake failed, or the files for it cannot be used.
-    #[error(
-        "there is no TLS connection to it; check the certificates of both sides, and their files"
-    )]
-    TlsFailed,
-    /// It did not answer in time.
-    #[error("it did not answer in time; the check may have been counted; see --store-deadline-ms")]
-    TimedOut,
-    /// The connection broke during the call.
-    #[error("the connection broke; the check may have been counted")]
-    ConnectionLost,
-    /// The check waited for longer than its deadline and was not sent.
-    #[error("it is slow, and this check waited past its deadline; see --store-deadline-ms")]
-    QueueTimeout,
-    /// Too many checks wait already.
-    #[error("too many checks wait for it; add replicas or raise --store-queue-max")]
-    QueueFull,
-    /// The breaker is open: it failed a moment ago, and no call is sent until a probe succeeds.
-    #[error("it failed a moment ago; no check is sent until a probe succeeds")]
-    BreakerOpen,
-    /// It is a replica, or was made read-only.
-    #[error("it is read-only: a replica, or a primary that was demoted")]
-    ReadOnly,
-    /// It is loading its data set.
-    #[error("it is loading its data set")]
-    Loading,
-    /// It cannot write to its disk and is configured to reject writes then.
-    #[error("it cannot write to its disk and refuses writes (MISCONF)")]
-    CannotPersist,
-    /// It is out of memory.
-    #[error("it has no memory left (maxmemory) and evicts nothing")]
-    OutOfMemory,
-    /// Another script blocks it.
-    #[error("another script keeps it busy")]
-    Busy,
-    /// Its cluster does not serve the slot.
-    #[error("its cluster is down or has moved the slot")]
-    ClusterDown,
-    /// It rejects the login, the ACL forbids the command, or the password's file cannot be used.
-    #[error("there is no access to it; check the user, the password and its file, and the ACL")]
-    AccessDenied,
-    /// The ACL forbids a command within the script.
-    #[error(
-        "its ACL forbids a command of the script; the check may have been counted; \
-         docs/shared-limits.md lists the commands"
-    )]
-    ScriptDenied,
-    /// It spreads the keys of one script run over several servers, or has the script on some.
-    #[error(
-        "it spreads keys over several servers, as a node of a cluster does, or a proxy such as Envoy's \
-         redis_proxy, twemproxy or Codis; name one server, or the cluster's nodes (redis+cluster://)"
-    )]
-    Sharded,
-    /// Its reply is not one that the script sends.
-    #[error("its reply was not understood; see the log")]
-    UnexpectedReply,
-    /// The value under the bucket's key is not a bucket.
-    #[error(
-        "the value under the bucket's key is not a bucket of this version; set a key prefix (CACHE_KEY_PREFIX)"
-    )]
-    InvalidBucket,
+tollgate_limiter::named! {
+    /// Why a shared store did not decide, in the order of the numbers. The names are those of
+    /// labels in metrics.
+    #[derive(thiserror::Error)]
+    pub enum StoreFault {
+        /// There is no connection to it.
+        #[error("there is no connection to it; is it running, and reachable from here?")]
+        NotConnected = "not_connected",
+        /// Its name has no address, or the name server does not answer.
+        #[error("its name was not looked up; check the name, and the name server of this machine")]
+        NameLookup = "name_lookup",
+        /// The TLS handshake failed, or the files for it cannot be used.
+        #[error(
+            "there is no TLS connection to it; check the certificates of both sides, and their files"
+        )]
+        TlsFailed = "tls",
+        /// It did not answer in time.
+        #[error("it did not answer in time; the check may have been counted; see --store-deadline-ms")]
+        TimedOut = "late",
+        /// The connection broke during the call.
+        #[error("the connection broke; the check may have been counted")]
+        ConnectionLost = "lost",
+        /// The check waited for longer than its deadline and was not sent.
+        #[error("it is slow, and this check waited past its deadline; see --store-deadline-ms")]
+        QueueTimeout = "waited",
+        /// Too many checks wait already.
+        #[error("too many checks wait for it; add replicas or raise --store-queue-max")]
+        QueueFull = "queue_full",
+        /// The breaker is open: it failed a moment ago, and no call is sent until a probe succeeds.
+        #[error("it failed a moment ago; no check is sent until a probe succeeds")]
+        BreakerOpen = "resting",
+        /// It is a replica, or was made read-only.
+        #[error("it is read-only: a replica, or a primary that was demoted")]
+        ReadOnly = "read_only",
+        /// It is loading its data set.
+        #[error("it is loading its data set")]
+        Loading = "loading",
+        /// It cannot write to its disk and is configured to reject writes then.
+        #[error("it cannot write to its disk and refuses writes (MISCONF)")]
+        CannotPersist = "cannot_persist",
+        /// It is out of memory.
+        #[error("it has no memory left (maxmemory) and evicts nothing")]
+        OutOfMemory = "out_of_memory",
+        /// Another script blocks it.
+        #[error("another script keeps it busy")]
+        Busy = "busy",
+        /// Its cluster does not serve the slot.
+        #[error("its cluster is down or has moved the slot")]
+        ClusterDown = "cluster_down",
+        /// It rejects the login, the ACL forbids the command, or the password's file cannot be
+        /// used.
+        #[error("there is no access to it; check the user, the password and its file, and the ACL")]
+        AccessDenied = "refused",
+        /// The ACL forbids a command within the script.
+        #[error(
+            "its ACL forbids a command of the script; the check may have been counted; \
+             docs/shared-limits.md lists the commands"
+        )]
+        ScriptDenied = "script_refused",
+        /// It spreads the keys of one script run over several servers, or has the script on some.
+        #[error(
+            "it spreads keys over several servers, as a node of a cluster does, or a proxy such as Envoy's \
+             redis_proxy, twemproxy or Codis; name one server, or the cluster's nodes (redis+cluster://)"
+        )]
+        Sharded = "sharded",
+        /// Its reply is not one that the script sends.
+        #[error("its reply was not understood; see the log")]
+        UnexpectedReply = "not_understood",
+        /// The value under the bucket's key is not a bucket.
+        #[error(
+            "the value under the bucket's key is not a bucket of this version; set a key prefix (CACHE_KEY_PREFIX)"
+        )]
+        InvalidBucket = "garbled",
+    }
 }
 
 // === impl StoreFault ===
 
 impl StoreFault {
-    /// All faults, in the order of their numbers, with their labels in metrics.
-    const LABELED: [(Self, &str); 19] = [
-        (Self::NotConnected, "not_connected"),
-        (Self::NameLookup, "name_lookup"),
-        (Self::TlsFailed, "tls"),
-        (Self::TimedOut, "late"),
-        (Self::ConnectionLost, "lost"),
-        (Self::QueueTimeout, "waited"),
-        (Self::QueueFull, "queue_full"),
-        (Self::BreakerOpen, "resting"),
-        (Self::ReadOnly, "read_only"),
-        (Self::Loading, "loading"),
-        (Self::CannotPersist, "cannot_persist"),
-        (Self::OutOfMemory, "out_of_memory"),
-        (Self::Busy, "busy"),
-        (Self::ClusterDown, "cluster_down"),
-        (Self::AccessDenied, "refused"),
-        (Self::ScriptDenied, "script_refused"),
-        (Self::Sharded, "sharded"),
-        (Self::UnexpectedReply, "not_understood"),
-        (Self::InvalidBucket, "garbled"),
-    ];
-
-    /// All faults.
-    pub fn all() -> impl Iterator<Item = Self> {
-        Self::LABELED.into_iter().map(|(fault, _)| fault)
-    }
-
     /// Its number, from 1.
     pub const fn number(self) -> u8 {
         self as u8 + 1
@@ -161,13 +137,7 @@ impl StoreFault {
     /// The fault with this number; none for 0.
     pub fn of_number(number: u8) -> Option<Self> {
         let index = usize::from(number.checked_sub(1)?);
-        Self::LABELED.get(index).map(|(fault, _)| *fault)
-    }
-
-    /// Its label in metrics.
-    pub fn name(self) -> &'static str {
-        let labeled = Self::LABELED.get(self as usize);
-        labeled.map_or("", |(_, label)| label)
+        Self::ALL.get(index).copied()
     }
 
     /// The fault that later callers see while the breaker is open. That a call timed out concerns
@@ -213,17 +183,19 @@ mod tests {
         let tollgate_telemetry::metrics::LabelValues::OneOf(declared) = label.values else {
             unreachable!("the values are a list")
         };
-        let names: Vec<_> = StoreFault::all().map(StoreFault::name).collect();
-        assert_eq!(declared, names);
+        assert_eq!(declared, StoreFault::NAMES);
     }
 
     #[test]
     fn each_has_a_name_and_a_sentence_of_its_own() {
-        let names: BTreeSet<_> = StoreFault::all().map(StoreFault::name).collect();
-        let sentences: BTreeSet<_> = StoreFault::all().map(|fault| fault.to_string()).collect();
-        let count = StoreFault::LABELED.len();
+        let names: BTreeSet<_> = StoreFault::NAMES.into_iter().collect();
+        let sentences: BTreeSet<_> = StoreFault::ALL
+            .into_iter()
+            .map(|fault| fault.to_string())
+            .collect();
+        let count = StoreFault::ALL.len();
         assert_eq!((names.len(), sentences.len()), (count, count));
-        for fault in StoreFault::all() {
+        for fault in StoreFault::ALL {
             assert_eq!(StoreFault::of_number(fault.number()), Some(fault));
         }
     }

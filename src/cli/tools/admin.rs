@@ -34,18 +34,18 @@ pub(super) struct AdminOptions {
     /// A host name stands for every address that it resolves to, so the name of a headless Service
     /// is all its replicas. Without a scheme the URL is http, and without a port the port is 6070.
     #[arg(long = "admin", value_name = "URL", default_value = ADMIN_URL_DEFAULT, value_delimiter = ',')]
-    urls: Vec<AdminUrl>,
+    pub(super) urls: Vec<AdminUrl>,
 
     /// File with the bearer token of the admin listener
     #[arg(long, value_name = "FILE", env = "TOLLGATE_ADMIN_TOKEN_FILE")]
-    admin_token_file: Option<PathBuf>,
+    pub(super) admin_token_file: Option<PathBuf>,
 
     /// Longest wait for an answer, connection included
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = nonzero_duration)]
-    timeout: Duration,
+    pub(super) timeout: Duration,
 
     #[command(flatten)]
-    tls: TlsOptions,
+    pub(super) tls: TlsOptions,
 }
 
 /// Filters of decisions.
@@ -93,20 +93,6 @@ pub(super) fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> a
 // === impl AdminOptions ===
 
 impl AdminOptions {
-    pub(super) fn new(
-        urls: Vec<AdminUrl>,
-        admin_token_file: Option<PathBuf>,
-        timeout: Duration,
-        tls: TlsOptions,
-    ) -> Self {
-        Self {
-            urls,
-            admin_token_file,
-            timeout,
-            tls,
-        }
-    }
-
     /// The URLs, and what every request shares.
     ///
     /// # Errors
@@ -307,12 +293,6 @@ pub(super) fn descriptor_text(entries: &[Entry]) -> String {
 /// The time of day of a time in RFC 3339, without its date: `20:01:02.003Z`.
 pub(super) fn time_of_day(at: &str) -> String {
     visible(at.split_once('T').map_or(at, |(_, time)| time))
-}
-
-/// A verdict, a reason or another word as the JSON names it.
-pub(super) fn json_word(word: impl serde::Serialize) -> String {
-    let name = serde_json::to_value(word).unwrap_or_default();
-    name.as_str().unwrap_or_default().to_owned()
 }
 
 /// A time of day without milliseconds: `20:01:02Z`.

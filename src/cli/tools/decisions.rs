@@ -5,7 +5,7 @@
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::admin::{self, AdminOptions, DecisionFilters, descriptor_text, json_word};
+use super::admin::{self, AdminOptions, DecisionFilters, descriptor_text};
 use crate::admin_api::{
     DecisionRecord, Decisions, DescriptorRecord, Limits, Reason, ValueMode, duration_text,
 };
@@ -118,7 +118,7 @@ async fn ask(replica: Replica, path: String) -> Result<Answer, AdminError> {
 }
 
 fn print_decision(decision: &DecisionRecord, limits: Option<&Limits>) {
-    let (at, verdict) = (visible(&decision.at), json_word(decision.verdict));
+    let (at, verdict) = (visible(&decision.at), decision.verdict.name());
     let (domain, took_us) = (visible(&decision.domain), decision.took_us);
     let generation = decision.generation.map(|number| number.to_string());
     let generation = generation.unwrap_or_else(|| "none".to_owned());

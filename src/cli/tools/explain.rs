@@ -148,8 +148,12 @@ impl Explain {
 
     /// Prints the override of a descriptor, as each replica at --admin has it.
     fn print_override(&self, descriptor: &[(String, String)]) -> anyhow::Result<Exit> {
-        let (urls, token_file) = (self.admin.clone(), self.admin_token_file.clone());
-        let admin = AdminOptions::new(urls, token_file, self.timeout, self.tls.clone());
+        let admin = AdminOptions {
+            urls: self.admin.clone(),
+            admin_token_file: self.admin_token_file.clone(),
+            timeout: self.timeout,
+            tls: self.tls.clone(),
+        };
         let ask = |replica: Replica| replica.get::<Overrides>(overrides::PATH.to_owned());
         let outcomes = admin::block_on(admin.ask_all(ask))?;
         for (name, answer) in &outcomes.answers {

@@ -321,7 +321,7 @@ fn option_lines(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
 
 /// A text on one line, cut if it is long.
 fn preview(template: &Template) -> String {
-    let text = template.render(|placeholder: Placeholder| placeholder.as_str().to_owned());
+    let text = template.render(|placeholder: Placeholder| placeholder.name().to_owned());
     let mut shown = String::new();
     for character in text.chars().take(TEXT_SHOWN_MAX) {
         if character.is_control() {

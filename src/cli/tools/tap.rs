@@ -15,8 +15,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::admin::{
-    self, AdminOptions, DecisionFilters, Followed, descriptor_text, json_word, time_of_day,
-    with_filters,
+    self, AdminOptions, DecisionFilters, Followed, descriptor_text, time_of_day, with_filters,
 };
 use crate::admin_api::{DecisionRecord, DescriptorRecord, Verdict};
 use crate::admin_client::{Event, Replica};
@@ -269,16 +268,16 @@ impl Printer {
 
 /// A decision as a line of text.
 fn text_line(replica: Option<&str>, decision: &DecisionRecord) -> String {
-    let verdict = format!("{:<10}", json_word(decision.verdict));
+    let verdict = format!("{:<10}", decision.verdict.name());
     let mut line = format!(
         "{} {} {} {}",
         time_of_day(&decision.at),
         output::painted(verdict, decision.verdict == Verdict::Ok),
-        json_word(decision.reason),
+        decision.reason.name(),
         visible(&decision.domain),
     );
     if let Some(live) = decision.live_verdict {
-        line.extend([" candidate, answer=", &json_word(live)]);
+        line.extend([" candidate, answer=", live.name()]);
     }
     let several = decision.descriptors.len() > 1;
     for descriptor in &decision.descriptors {
@@ -298,8 +297,8 @@ fn text_line(replica: Option<&str>, decision: &DecisionRecord) -> String {
 fn descriptor_part(descriptor: &DescriptorRecord, with_verdict: bool) -> String {
     let mut part = descriptor_text(&descriptor.entries);
     match (with_verdict, descriptor.verdict) {
-        (true, Some(verdict)) => part.extend([" ", &json_word(verdict)]),
-        (true, None) => part.extend([" ", &json_word(descriptor.reason)]),
+        (true, Some(verdict)) => part.extend([" ", verdict.name()]),
+        (true, None) => part.extend([" ", descriptor.reason.name()]),
         (false, _) => {}
     }
     let rule = descriptor

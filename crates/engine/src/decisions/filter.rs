@@ -23,18 +23,20 @@ pub struct DecisionFilter {
     pub candidates: CandidateFilter,
 }
 
-/// Which decisions of a candidate a reader asks for.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum CandidateFilter {
-    /// Those that differ from the answer, beside the answers.
-    #[default]
-    Differing,
-    /// All, beside the answers.
-    All,
-    /// All, and no answers.
-    Only,
-    /// None.
-    None,
+tollgate_limiter::named! {
+    /// Which decisions of a candidate a reader asks for.
+    #[derive(Default)]
+    pub enum CandidateFilter {
+        /// Those that differ from the answer, beside the answers.
+        #[default]
+        Differing = "differing",
+        /// All, beside the answers.
+        All = "all",
+        /// All, and no answers.
+        Only = "only",
+        /// None.
+        None = "none",
+    }
 }
 
 // === impl DecisionFilter ===

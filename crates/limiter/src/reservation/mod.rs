@@ -72,14 +72,16 @@ pub struct Expiry {
     pub on_expiry: OnExpiry,
 }
 
-/// What happens to the hits of a reservation that expires.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum OnExpiry {
-    /// They stay charged.
-    #[default]
-    Charge,
-    /// They go back.
-    Release,
+crate::named! {
+    /// What happens to the hits of a reservation that expires.
+    #[derive(Default)]
+    pub enum OnExpiry {
+        /// They stay charged.
+        #[default]
+        Charge = "charge",
+        /// They go back.
+        Release = "release",
+    }
 }
 
 /// What a commit does when no reservation of its id is open.
@@ -177,18 +179,6 @@ impl Step {
 // === impl OnExpiry ===
 
 impl OnExpiry {
-    /// Every variant.
-    pub const ALL: [Self; 2] = [Self::Charge, Self::Release];
-
-    /// Its name in rules files and requests.
-    #[inline]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Charge => "charge",
-            Self::Release => "release",
-        }
-    }
-
     /// The variant with that name.
     #[inline]
     pub fn from_name(name: &str) -> Option<Self> {

@@ -38,14 +38,16 @@ pub struct Estimate {
     pub scope: EstimateScope,
 }
 
-/// Whose commits an estimate is learnt from.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum EstimateScope {
-    /// Those of all buckets of the rule.
-    #[default]
-    Rule,
-    /// Those of the bucket; of the rule until the bucket has enough.
-    Key,
+crate::named! {
+    /// Whose commits an estimate is learnt from.
+    #[derive(Default)]
+    pub enum EstimateScope {
+        /// Those of all buckets of the rule.
+        #[default]
+        Rule = "rule",
+        /// Those of the bucket; of the rule until the bucket has enough.
+        Key = "key",
+    }
 }
 
 /// The price of a hit, in millionths: at least one millionth, at most a million.
@@ -190,18 +192,6 @@ impl ReserveAmount {
 // === impl EstimateScope ===
 
 impl EstimateScope {
-    /// Every variant.
-    pub const ALL: [Self; 2] = [Self::Rule, Self::Key];
-
-    /// Its name in rules files.
-    #[inline]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rule => "rule",
-            Self::Key => "key",
-        }
-    }
-
     /// The variant with that name.
     #[inline]
     pub fn from_name(name: &str) -> Option<Self> {

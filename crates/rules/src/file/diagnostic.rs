@@ -83,13 +83,14 @@ pub(super) enum Phase {
     Meaning,
 }
 
-/// Whether a diagnostic prevents the load.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Severity {
-    /// The rules are rejected.
-    Error,
-    /// The rules are loaded.
-    Warning,
+tollgate_limiter::named! {
+    /// Whether a diagnostic prevents the load.
+    pub enum Severity {
+        /// The rules are rejected.
+        Error = "error",
+        /// The rules are loaded.
+        Warning = "warning",
+    }
 }
 
 /// A second place of a diagnostic, and what is there.
@@ -208,17 +209,5 @@ impl Diagnostic {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.render(false))
-    }
-}
-
-// === impl Severity ===
-
-impl Severity {
-    /// Its name in every format.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-        }
     }
 }

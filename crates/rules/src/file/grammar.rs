@@ -68,8 +68,8 @@ pub(crate) static DESCRIPTOR: Mapping = Mapping {
 static PLAN: Kind = Kind::MappingOrList(&LIMIT);
 
 pub(super) const ALL_OR_NOTHING: Field = tollgate("all_or_nothing", Kind::Boolean, "A request takes hits from all its limits, or from none if one refuses. Default: --all-or-nothing.");
-pub(super) const ON_STORE_FAILURE: Field = tollgate("on_store_failure", one_of(|| OnUndecided::ALL.map(OnUndecided::name).to_vec()), "The response when the shared store makes no decision. Default: --on-store-failure.");
-pub(super) const LIMIT_FROM_REQUEST: Field = tollgate("limit_from_request", one_of(|| LimitFromRequest::ALL.map(LimitFromRequest::name).to_vec()), "What a limit that a request carries does: replace the rule, or adjust its number and window. Default: adjust, or replace in a file without fields of tollgate.");
+pub(super) const ON_STORE_FAILURE: Field = tollgate("on_store_failure", one_of(|| OnUndecided::NAMES.to_vec()), "The response when the shared store makes no decision. Default: --on-store-failure.");
+pub(super) const LIMIT_FROM_REQUEST: Field = tollgate("limit_from_request", one_of(|| LimitFromRequest::NAMES.to_vec()), "What a limit that a request carries does: replace the rule, or adjust its number and window. Default: adjust, or replace in a file without fields of tollgate.");
 pub(super) const OVER_LIMIT_OF_LEVEL: Field = tollgate("over_limit", Kind::Mapping(&OVER_LIMIT), "The response sent to the client when a limit refuses.");
 
 /// The response on a refusal.

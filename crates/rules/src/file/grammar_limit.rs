@@ -67,7 +67,7 @@ pub(super) const SEGMENTS: Field = choice("segments", AlgorithmOption::Segments,
 const REFILL: Field = choice("refill", AlgorithmOption::Refill, one_of(|| vec!["continuous", "interval"]), "How the bucket refills: continuously, or at each edge of a window. Default: continuous.");
 const CALENDAR: Field = choice("calendar", AlgorithmOption::Calendar, Kind::Boolean, "Windows are calendar days, weeks, months or years.");
 const TIME_ZONE: Field = choice("time_zone", AlgorithmOption::Calendar, Kind::Text, "The IANA time zone of the calendar, such as Europe/Paris. Default: UTC.");
-const WEEK_START: Field = choice("week_start", AlgorithmOption::Calendar, Kind::Enum { words: || Weekday::ALL.map(Weekday::name).to_vec(), ignore_case: true }, "The day on which weeks begin. Default: monday.");
+const WEEK_START: Field = choice("week_start", AlgorithmOption::Calendar, Kind::Enum { words: || Weekday::NAMES.to_vec(), ignore_case: true }, "The day on which weeks begin. Default: monday.");
 pub(super) const COUNT_REFUSED: Field = choice("count_refused", AlgorithmOption::CountRefused, one_of(|| CountRefused::NAMES.to_vec()), "Which limits count refused hits: none, the one that refused, or all that were checked.");
 pub(super) const CHARGED: Field = choice("charged", AlgorithmOption::CountRefused, one_of(|| vec!["at_once", "afterwards"]), "When requests are charged: at_once, or afterwards, when the work is done. Then every hit is counted, however few are left. Default: at_once.");
 const HOLDER_KEY: Field = choice("holder_key", AlgorithmOption::Slots, Kind::Text, "The key of the entry that identifies the holder of a slot; with Envoy, x-request-id.");
@@ -148,8 +148,8 @@ pub(crate) static RESERVE: Mapping = Mapping {
         tollgate("amount", Kind::Amount, "How much to reserve, in units of the limit: a number, or p50 to p99 of what commits said."),
         tollgate("floor", Kind::Integer(1..=Limit::REQUESTS_MAX), "The least that is reserved by a learnt amount, and the amount at first. Default: 1."),
         tollgate("ceiling", Kind::Integer(1..=Limit::REQUESTS_MAX), "The most that is reserved by a learnt amount. Default: what the limit can hold."),
-        tollgate("per", one_of(|| EstimateScope::ALL.map(EstimateScope::name).to_vec()), "Whose commits an amount is learnt from: the rule's or each key's. Default: rule."),
+        tollgate("per", one_of(|| EstimateScope::NAMES.to_vec()), "Whose commits an amount is learnt from: the rule's or each key's. Default: rule."),
         tollgate("expires", Kind::Duration, "How long a reservation is open unless it is settled, from 1s to 24h. Default: 60s."),
-        tollgate("on_expiry", one_of(|| OnExpiry::ALL.map(OnExpiry::name).to_vec()), "What happens to the hits of a reservation that expires: charge or release. Default: charge."),
+        tollgate("on_expiry", one_of(|| OnExpiry::NAMES.to_vec()), "What happens to the hits of a reservation that expires: charge or release. Default: charge."),
     ],
 };

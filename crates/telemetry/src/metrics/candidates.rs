@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use prometheus::proto::MetricFamily;
 
 use super::counts::{Counts, Sums, plus};
-use super::declaration::{Counter, Gauge, LabelValues, label_values, metrics};
+use super::declaration::{Counter, Gauge, LabelValues, metrics};
 use super::gauges::{CollectedCounters, PolledGauge};
 use super::label::{OVERFLOW, label};
 use super::label_sets::RULE_LABEL_SETS_MAX;
@@ -66,7 +66,7 @@ metrics! {
     }
 }
 
-label_values! {
+tollgate_limiter::named! {
     /// The verdicts of a candidate and of the rules in force for one request.
     pub enum CandidateResult {
         /// Both admit it.

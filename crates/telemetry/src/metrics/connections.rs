@@ -3,9 +3,7 @@
 //!
 //! The reason of a failed handshake is one of a fixed list, so that no client can add labels.
 
-use super::declaration::{
-    Counter, CounterVec, Gauge, GaugeVec, LabelValues, label_values, metrics,
-};
+use super::declaration::{Counter, CounterVec, Gauge, GaugeVec, LabelValues, metrics};
 use super::gauges::PolledGauge;
 
 /// The names of listening ports.
@@ -191,7 +189,7 @@ pub struct CertificateCounters {
     pub refused: Counter,
 }
 
-label_values! {
+tollgate_limiter::named! {
     /// Why a handshake failed.
     pub enum HandshakeFailure {
         /// Too many were in flight.

@@ -369,37 +369,4 @@ macro_rules! metrics {
     (@statsd $statsd:literal) => { Some($statsd) };
 }
 
-/// Declares an enum with the value of a label for each variant.
-macro_rules! label_values {
-    (
-        $(#[$meta:meta])*
-        pub enum $name:ident {$(
-            $(#[$variant_meta:meta])+
-            $variant:ident = $value:literal,
-        )+}
-    ) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-        pub enum $name {$(
-            $(#[$variant_meta])+
-            $variant,
-        )+}
-
-        impl $name {
-            /// Every variant.
-            pub const ALL: [Self; [$($value),+].len()] = [$(Self::$variant),+];
-
-            /// The values of the label, in the order of the variants.
-            pub const NAMES: [&'static str; Self::ALL.len()] = [$($value),+];
-
-            /// The value of the label.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $value,)+
-                }
-            }
-        }
-    };
-}
-
-pub(super) use {label_values, metrics};
+pub(super) use metrics;

@@ -23,7 +23,7 @@ use prometheus::proto::MetricFamily;
 use tollgate_limiter::Tally;
 
 use super::counts::{Counts, minus, plus};
-use super::declaration::{LabelValues, MetricRegistry, STATSD_LIMIT, label_values, metrics};
+use super::declaration::{LabelValues, MetricRegistry, STATSD_LIMIT, metrics};
 use super::gauges::CollectedCounters;
 use super::label::{DOMAINS, LEVELS, Labels};
 use super::reservations::{
@@ -42,7 +42,7 @@ pub(super) type Hits = [u64; HIT_KINDS];
 
 pub(super) const HIT_KINDS: usize = HitOutcome::NAMES.len() + 3;
 
-label_values! {
+tollgate_limiter::named! {
     /// What became of hits at a limit.
     pub enum HitOutcome {
         /// The limit let them pass, and so did the others of the request.

@@ -8,7 +8,7 @@ use prometheus::Histogram;
 use tollgate_limiter::{Code, REGISTER_MAX, Tally};
 
 use super::counts::Sums;
-use super::declaration::{Counter, CounterVec, Gauge, LabelValues, label_values, metrics};
+use super::declaration::{Counter, CounterVec, Gauge, LabelValues, metrics};
 use super::gauges::PolledGauge;
 use super::limit::{HIT_KINDS, HitOutcome, LimitCounters, hits_of};
 
@@ -315,7 +315,7 @@ impl StoreMetrics {
     }
 }
 
-label_values! {
+tollgate_limiter::named! {
     /// The method of a call, also where it came as JSON.
     pub enum CallMethod {
         /// Envoy's.

@@ -7,11 +7,11 @@ use prometheus::{Histogram, HistogramVec};
 use tollgate_limiter::{Code, Outcome, ReservationOutcome, Step};
 
 use super::counts::Counts;
-use super::declaration::{LabelValues, label_values, metrics};
+use super::declaration::{LabelValues, metrics};
 use super::gauges::CollectedCounters;
 use super::label::{DOMAINS, LEVELS};
 
-label_values! {
+tollgate_limiter::named! {
     /// What became of a step of a reservation in one limit.
     pub enum ReservationResult {
         /// The hits are reserved.

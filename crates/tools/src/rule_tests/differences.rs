@@ -172,7 +172,7 @@ impl Answered<'_> {
             },
             "no_limit" => answer
                 .no_limit
-                .map_or("a limit applied", NoLimit::word)
+                .map_or("a limit applied", NoLimit::name)
                 .to_owned(),
             "reservation" => {
                 let mut results = RESERVATION_RESULTS.iter();

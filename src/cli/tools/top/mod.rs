@@ -2,13 +2,12 @@
 //! once as text or JSON.
 //!
 //! The parts: `feed` follows every replica, `model` holds what is shown and what a key press does,
-//! `rows` merges the replicas, `detail`, `gauge`, `numbers`, `tables` and `view` draw, `screen`
-//! connects them to the terminal. Only `feed` and `screen` do I/O, so that tests draw screens
-//! without a terminal.
+//! `rows` merges the replicas, `detail`, `numbers`, `tables` and `view` draw, `screen` connects
+//! them to the terminal. Only `feed` and `screen` do I/O, so that tests draw screens without a
+//! terminal.
 
 mod detail;
 mod feed;
-mod gauge;
 mod model;
 mod numbers;
 mod rows;
@@ -21,7 +20,7 @@ use std::collections::BTreeSet;
 use clap::{Args, ValueEnum};
 
 use self::model::TopQuery;
-use super::admin::{self, AdminOptions, descriptor_text, json_word, second_of_day};
+use super::admin::{self, AdminOptions, descriptor_text, second_of_day};
 use super::tap::Format;
 use crate::admin_api::{FailedReplica, MergedTop, RankBy, Top, ValueMode, Window, duration_text};
 use crate::cli::Exit;
@@ -175,7 +174,7 @@ fn print_text(top: &MergedTop) {
     };
     let (refused, asked, seconds) = (top.refused, top.asked, top.covered_seconds);
     let would_refuse = top.would_refuse;
-    let (by, replicas) = (json_word(top.by), counted(top.instances.len(), "replica"));
+    let (by, replicas) = (top.by.name(), counted(top.instances.len(), "replica"));
     let counted_for = duration_text(seconds);
     print_line!(
         "{refused} refused, {would_refuse} would be refused, of {asked} asked in the last {window} \

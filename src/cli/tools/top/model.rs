@@ -11,7 +11,7 @@ use crate::admin_api::{
     StateEvent, Top, TopKey, ValueMode, Window,
 };
 use crate::cli::output::counted;
-use crate::cli::tools::admin::{descriptor_text, json_word, with_filters};
+use crate::cli::tools::admin::{descriptor_text, with_filters};
 
 /// How long `z` puts a rule in shadow mode, in seconds.
 const SHADOW_SECONDS: u64 = 15 * 60;
@@ -140,7 +140,7 @@ pub(super) struct Model {
 impl TopQuery {
     /// The path with its query.
     pub(super) fn path(&self) -> String {
-        let (by, window) = (json_word(self.by), json_word(self.window));
+        let (by, window) = (self.by.name(), self.window.name());
         let path = format!("/top?by={by}&window={window}&n={}", self.n);
         let filters = [("domain", &self.domain), ("rule", &self.rule)];
         with_filters(path, filters.map(|(name, value)| (name, value.as_deref())))

@@ -13,7 +13,7 @@ use ratatui::widgets::{
     Block, Clear, LineGauge, Paragraph, RenderDirection, Sparkline, TableState,
 };
 
-use super::gauge::Gauge;
+use super::detail::Gauge;
 use super::model::{Model, Overlay, RuleOrder, View};
 use super::numbers::{count, rate};
 use super::tables::{Styles, columns, fit, table};

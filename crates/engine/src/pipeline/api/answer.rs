@@ -104,7 +104,7 @@ impl CallOutcomes<'_> {
         if tightest.is_none()
             && let Some(why) = NoLimit::of(self.plan)
         {
-            into.no_limit(why.word());
+            into.no_limit(why.name());
         }
     }
 

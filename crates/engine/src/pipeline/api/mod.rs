@@ -162,15 +162,16 @@ pub struct ApiAnswer {
     pub response: Option<Vec<u8>>,
 }
 
-/// Why no limit applies to a call.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum NoLimit {
-    /// No rules have its domain.
-    UnknownDomain,
-    /// No rule with a limit matches a descriptor.
-    NoRule,
-    /// A rule that matches says `unlimited`.
-    Unlimited,
+tollgate_limiter::named! {
+    /// Why no limit applies to a call. The names are for callers, as in records of decisions.
+    pub enum NoLimit {
+        /// No rules have its domain.
+        UnknownDomain = "unknown_domain",
+        /// No rule with a limit matches a descriptor.
+        NoRule = "no_rule",
+        /// A rule that matches says `unlimited`.
+        Unlimited = "unlimited",
+    }
 }
 
 /// One limit of an answer.
@@ -210,9 +211,6 @@ impl From<RequestError> for ApiError {
 // === impl NoLimit ===
 
 impl NoLimit {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::UnknownDomain, Self::NoRule, Self::Unlimited];
-
     /// Of a plan. None where it has a limit.
     pub(crate) fn of(plan: &Plan<'_>) -> Option<Self> {
         let mut descriptors = plan.descriptors().iter();
@@ -224,15 +222,6 @@ impl NoLimit {
             Some(Self::Unlimited)
         } else {
             Some(Self::NoRule)
-        }
-    }
-
-    /// The word for callers, as in records of decisions.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::UnknownDomain => "unknown_domain",
-            Self::NoRule => "no_rule",
-            Self::Unlimited => "unlimited",
         }
     }
 }
@@ -248,7 +237,7 @@ impl NotLeased {
             Self::QuotaMode => "quota_mode",
             Self::Reservation => "reservation",
             Self::Shadow => "shadow",
-            Self::NoLimit(no_limit) => no_limit.word(),
+            Self::NoLimit(no_limit) => no_limit.name(),
         }
     }
 }
