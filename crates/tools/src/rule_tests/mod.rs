@@ -9,7 +9,7 @@
 //! | `grammar` | the table of mappings and fields |
 //! | `schema` | the JSON Schema of that table |
 //! | `test_file` | what a file says |
-//! | `load`, `steps`, `quota_steps`, `expectations`, `requests` | a file as tests |
+//! | `load`, `steps`, `requests` | a file as tests |
 //! | `values` | times, durations and rates as a file has them |
 //! | `runner` | runs a test |
 //! | `differences` | an answer compared with what was expected |
@@ -19,11 +19,9 @@
 
 mod coverage;
 mod differences;
-mod expectations;
 #[rustfmt::skip] // A field has a line.
 mod grammar;
 mod load;
-mod quota_steps;
 mod requests;
 mod runner;
 mod schema;

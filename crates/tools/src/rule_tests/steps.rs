@@ -1,26 +1,49 @@
-//! The steps of a test, as a file has them.
+//! The steps of a test as a file has them: requests, what their answers are to be, and proxies that
+//! play against the quota service.
 
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
-use tollgate_limiter::{EXPIRY_MS_MAX, OnExpiry, Otherwise, Unit};
+use bytes::Bytes;
 
 use crate::rule_tests::grammar::{
-    ACTIONS, ASK, DESCRIPTOR, ENTRY, OF_REQUESTS, OF_SOME, OVERRIDE, REQUESTS, STEP, TIMES_MAX,
+    ACTIONS, ASK, DESCRIPTOR, ENTRY, EXPECT, EXPECTED_DESCRIPTOR, OF_QUOTAS, OF_REQUESTS, OF_SOME,
+    OVERRIDE, REQUESTS, STEP, TIMES_MAX, WEIGHT_MAX,
 };
-use crate::rule_tests::load::Loader;
+use crate::rule_tests::load::{Loader, with_place};
 use crate::rule_tests::requests::{descriptors, is_numbered, short_form};
-use crate::rule_tests::test_file::{Action, Descriptor, RequestStep, Step};
-use crate::rule_tests::values::{duration, moment};
+use crate::rule_tests::test_file::{
+    Action, Descriptor, Expectation, Expected, ExpectedQuota, QuotaStep, RequestStep, Step, Value,
+};
+use crate::rule_tests::values::{duration, moment, rate, rate_range, wait};
 use tollgate_engine::pipeline::ApiStep;
-use tollgate_rules::file::{Code, Diagnostic, FieldPath, Fields, Item};
+use tollgate_engine::quota::play::{BucketId, Offer, Play, STEP_MS};
+use tollgate_limiter::{EXPIRY_MS_MAX, OnExpiry, Otherwise, Unit};
+use tollgate_rules::duration::InvalidText;
+use tollgate_rules::excerpt::excerpt;
+use tollgate_rules::file::{Code, Diagnostic, FieldPath, FieldPlace, Fields, Item, Kind, Span};
 use tollgate_rules::yaml::{Content, Node};
-use tollgate_wire::proto::envoy::extensions::common::ratelimit::v3::{
-    RateLimitDescriptor,
-    rate_limit_descriptor::{Entry, RateLimitOverride},
+use tollgate_wire::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollgate_wire::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
 };
 use tollgate_wire::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollgate_wire::proto::envoy::r#type::v3::RateLimitUnit;
+
+/// The fields that an answer and each of its descriptors have, and those of an answer alone, in the
+/// order in which differences are reported.
+const OF_DESCRIPTORS: [&str; 4] = ["verdict", "remaining", "rule", "reset_after"];
+const OF_ANSWERS: [&str; 5] = [
+    "retry_after",
+    "no_limit",
+    "reservation",
+    "reserved",
+    "committed",
+];
+
+/// How many proxies one step may have.
+const PROXIES_MAX: usize = 100;
 
 // === impl Loader ===
 
@@ -277,5 +300,286 @@ impl Loader<'_> {
         let help = format!("write a number from {} to {}", range.start(), range.end());
         self.error(at, name, Code::OutOfRange, message, help);
         None
+    }
+
+    /// Reads the field `expect` of a step.
+    fn expected(&mut self, step: &Fields<'_>) -> Expected {
+        let Some(at) = &self.reader.inner(step, "expect", &EXPECT) else {
+            return Expected::default();
+        };
+        for field in OF_QUOTAS {
+            let help = "move it into a step with `quota`, or remove it";
+            self.no_effect(at, field, "without `quota`", help);
+        }
+        let mut answer = self.expectations(at, &["admitted"]);
+        answer.extend(self.expectations(at, &OF_DESCRIPTORS));
+        answer.extend(self.expectations(at, &OF_ANSWERS));
+        answer.extend(self.headers(at));
+        answer.extend(self.expectations(at, &["body"]));
+        let descriptors = at.has("descriptors").then(|| {
+            let example = "- {verdict: OK}";
+            self.list(at, "descriptors", example, usize::MAX, |this, item| {
+                let reader = &mut this.reader;
+                let at = reader.fields(item.node, item.path, &EXPECTED_DESCRIPTOR);
+                Some(at.map_or_else(Vec::new, |at| this.expectations(&at, &OF_DESCRIPTORS)))
+            })
+        });
+        Expected {
+            answer,
+            descriptors: with_place(at, "descriptors", descriptors),
+        }
+    }
+
+    /// Reads what these fields are to be, by their types.
+    fn expectations(&mut self, at: &Fields<'_>, names: &[&'static str]) -> Vec<Expectation> {
+        let mut found = Vec::new();
+        for name in names.iter().copied().filter(|name| at.has(name)) {
+            let text = match at.kind(name) {
+                Some(Kind::Integer(_)) => {
+                    self.reader.large_integer(at, name).map(|it| it.to_string())
+                }
+                Some(Kind::Wait) => self.parsed(at, name, wait).map(|it| it.to_string()),
+                Some(Kind::Enum { words, .. }) => {
+                    let word = |text: &str| words().contains(&text).then(|| text.to_owned());
+                    self.reader.word(at, name, word)
+                }
+                _ => Some(self.reader.text(at, name).to_owned()),
+            };
+            // No rule is no expectation; a body may be empty.
+            let text = text.filter(|text| name != "rule" || !text.is_empty());
+            found.extend(text.map(|text| Expectation {
+                field: name.to_owned(),
+                span: at.span_of(name),
+                text: Some(text),
+            }));
+        }
+        found
+    }
+
+    /// Reads headers by their names. The case of a name does not matter.
+    fn headers(&mut self, at: &Fields<'_>) -> Vec<Expectation> {
+        let mut headers = BTreeMap::new();
+        let path = at.path.field("headers");
+        for pair in self.pairs(at, "headers", "write `NAME: VALUE` pairs") {
+            let name = pair.name.text().unwrap_or_default().to_ascii_lowercase();
+            let Some(value) = self.header(&name, pair.value, path.at(pair.value.span)) else {
+                continue;
+            };
+            if pair.merged {
+                headers.entry(name).or_insert(value);
+            } else {
+                headers.insert(name, value);
+            }
+        }
+        headers.into_values().collect()
+    }
+
+    fn header(&mut self, name: &str, node: &Node, at: FieldPlace) -> Option<Expectation> {
+        let text = node.text();
+        if text.is_none() && !node.is_null() {
+            let message = format!("the value of {name} is not text");
+            let help = "write one value, or null for no header";
+            self.reader.wrong_type(at, node, message, help);
+            return None;
+        }
+        Some(Expectation {
+            field: format!("headers.{name}"),
+            span: node.span,
+            text: text.filter(|_| !node.is_null()).map(str::to_owned),
+        })
+    }
+
+    /// Reads a step with `quota`, whose id is in this request.
+    fn quota(&mut self, at: &Fields<'_>, id: Option<RateLimitRequest>) -> Option<QuotaStep> {
+        self.reader
+            .require(at, "proxies", "add `proxies: { NAME: REQUESTS_A_SECOND }`");
+        self.reader.require(at, "for", "add `for: 60s`");
+        let offers = self.offers(at);
+        let steps = self.quota_steps(at);
+        let restart = self.reader.boolean(at, "restart");
+        let expected = self.expected_quota(at, &offers).unwrap_or_default();
+        let seconds = steps.unwrap_or(0).saturating_mul(STEP_MS) / 1_000;
+        let rest = Play::rest_seconds_max(self.settings.quota_ttl_seconds);
+        let proxies = offers.len().max(1) as u64;
+        let seconds = seconds.saturating_add(rest).saturating_mul(proxies);
+        self.proxy_seconds = self.proxy_seconds.saturating_add(seconds);
+        let help = "write one step for each id";
+        let descriptor = self.descriptor_alone(at, "quota", &id?, "an id", help)?;
+        let entries = descriptor.entries.iter().cloned();
+        let mut pairs: Vec<(Bytes, Bytes)> = entries
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect();
+        pairs.sort_unstable();
+        let twice = pairs.windows(2).find_map(|pair| match pair {
+            [(one, _), (other, _)] if one == other => Some(String::from_utf8_lossy(one)),
+            _ => None,
+        });
+        if let Some(key) = twice {
+            let message = format!("the id has the key '{}' twice", excerpt(&key));
+            let help = "an id of a bucket is a map: write each key once";
+            self.error(at, "quota", Code::Duplicate, message, help);
+            return None;
+        }
+        Some(QuotaStep {
+            id: BucketId {
+                domain: descriptor.domain.clone(),
+                pairs: pairs.into(),
+            },
+            descriptor,
+            offers,
+            steps: steps?,
+            restart,
+            expected,
+        })
+    }
+
+    /// Reads `for`, in steps of the play.
+    fn quota_steps(&mut self, at: &Fields<'_>) -> Option<u64> {
+        let us = self.parsed(at, "for", duration)?;
+        let step_us = STEP_MS * 1_000;
+        if us >= step_us && us.is_multiple_of(step_us) {
+            return Some(us / step_us);
+        }
+        let message = "a play lasts tenths of a second";
+        let help = "write a time such as 60s or 500ms";
+        self.error(at, "for", Code::OutOfRange, message, help);
+        None
+    }
+
+    /// Reads `proxies` and `weights`, in the order of the file.
+    fn offers(&mut self, at: &Fields<'_>) -> Vec<Offer> {
+        let rates = self.by_name(at, "proxies", rate);
+        if rates.len() > PROXIES_MAX {
+            let message = format!("{} proxies in one step", rates.len());
+            let help = format!("write at most {PROXIES_MAX} proxies");
+            self.key_error(at, "proxies", Code::TooLarge, message, help);
+            return Vec::new();
+        }
+        let offers = rates.into_iter().map(|(proxy, rate)| Offer {
+            proxy,
+            rate: rate.value,
+            weight: 1,
+        });
+        let mut offers: Vec<_> = offers.collect();
+        let weights = self.by_name(at, "weights", |text| match text.parse() {
+            Ok(weight) if (1..=WEIGHT_MAX).contains(&weight) => Ok(weight),
+            _ => {
+                let help = format!("write a number from 1 to {WEIGHT_MAX}");
+                Err(InvalidText::new(format!("is '{}'", excerpt(text)), help))
+            }
+        });
+        for (name, weight) in weights {
+            match offers.iter_mut().find(|offer| offer.proxy == name) {
+                Some(offer) => offer.weight = weight.value,
+                None => self.unknown_proxy(at, "weights", &name, weight.span, &offers),
+            }
+        }
+        offers
+    }
+
+    /// Reads the field `expect` of a step with `quota`.
+    fn expected_quota(&mut self, step: &Fields<'_>, offers: &[Offer]) -> Option<ExpectedQuota> {
+        let at = &self.reader.inner(step, "expect", &EXPECT)?;
+        let help = format!("a step with `quota` expects {}", OF_QUOTAS.join(", "));
+        for field in EXPECT.fields {
+            if !OF_QUOTAS.contains(&field.name) {
+                self.no_effect(at, field.name, "beside `quota`", &help);
+            }
+        }
+        let passed = self.by_name(at, "passed", rate_range);
+        for (name, range) in &passed {
+            if offers.iter().all(|offer| offer.proxy != *name) {
+                self.unknown_proxy(at, "passed", name, range.span, offers);
+            }
+        }
+        let abandoned = self.reader.optional_boolean(at, "abandoned");
+        let passed = passed.into_iter();
+        let mut rates: Vec<_> = passed
+            .map(|(name, range)| (format!("passed.{name}"), range))
+            .collect();
+        for field in ["total", "highest_total"] {
+            let range = with_place(at, field, self.parsed(at, field, rate_range));
+            rates.extend(range.map(|range| (field.to_owned(), range)));
+        }
+        Some(ExpectedQuota {
+            rates,
+            abandoned: with_place(at, "abandoned", abandoned),
+        })
+    }
+
+    fn unknown_proxy(
+        &mut self,
+        at: &Fields<'_>,
+        field: &str,
+        name: &str,
+        span: Span,
+        offers: &[Offer],
+    ) {
+        // One mistake, one error: `proxies` has been reported.
+        if offers.is_empty() {
+            return;
+        }
+        let message = format!("`{field}` names the proxy '{}'", excerpt(name));
+        let names: Vec<_> = offers.iter().map(|offer| offer.proxy.as_str()).collect();
+        let help = format!("the proxies of this step are {}", names.join(", "));
+        let help = excerpt(&help);
+        let place = at.path.at(span);
+        self.reader.error(Code::UnknownValue, place, message, help);
+    }
+
+    /// Reads the values of a mapping of names, in the order of the file.
+    fn by_name<T>(
+        &mut self,
+        at: &Fields<'_>,
+        field: &'static str,
+        parse: impl Fn(&str) -> Result<T, InvalidText>,
+    ) -> Vec<(String, Value<T>)> {
+        let mut found = Vec::new();
+        let path = at.path.field(field);
+        let mut places = HashMap::new();
+        for pair in self.pairs(at, field, "write `NAME: NUMBER` pairs") {
+            let name = pair.name.text().unwrap_or_default();
+            let span = pair.name.span;
+            if places.contains_key(name) && pair.merged {
+                continue;
+            }
+            if let Some(first) = places.insert(name, span) {
+                let message = format!("'{}' twice in `{field}`", excerpt(name));
+                let error = Diagnostic::error(Code::Duplicate, path.at(span), message);
+                let error = error.related(first, "first defined here");
+                self.reader.report(error.help("remove one of them"));
+                continue;
+            }
+            let full_name = format!("`{field}.{}`", excerpt(name));
+            let place = path.at(pair.value.span);
+            if let Some(value) = self.value_of(pair.value, place, &full_name, &parse) {
+                found.push((name.to_owned(), value));
+            }
+        }
+        found
+    }
+
+    fn value_of<T>(
+        &mut self,
+        node: &Node,
+        at: FieldPlace,
+        name: &str,
+        parse: impl Fn(&str) -> Result<T, InvalidText>,
+    ) -> Option<Value<T>> {
+        let Some(text) = node.text().filter(|_| !node.is_null()) else {
+            let message = format!("{name} is not a number");
+            self.reader
+                .wrong_type(at, node, message, "write one number");
+            return None;
+        };
+        let span = node.span;
+        match parse(text) {
+            Ok(value) => Some(Value { value, span }),
+            Err(InvalidText { message, help }) => {
+                let message = format!("{name} {message}");
+                self.reader.error(Code::OutOfRange, at, message, help);
+                None
+            }
+        }
     }
 }

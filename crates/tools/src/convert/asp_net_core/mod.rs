@@ -3,9 +3,8 @@
 //! | file | what |
 //! | --- | --- |
 //! | `configuration` | .NET's configuration: JSON with comments, from several files |
-//! | `prefixes` | addresses as they are written |
 //! | `rate_rule` | one rule, with its endpoint and its period |
-//! | `policies` | policies, and to whom which of them apply |
+//! | `policies` | policies, to whom which of them apply, and addresses as they are written |
 //! | `middleware` | the rules by address or by client, and their levels |
 //! | `whitelist` | white lists of another key than the one counted by |
 //!
@@ -15,7 +14,6 @@
 mod configuration;
 mod middleware;
 mod policies;
-mod prefixes;
 mod rate_rule;
 mod whitelist;
 

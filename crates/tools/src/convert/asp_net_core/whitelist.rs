@@ -4,7 +4,7 @@
 //! middleware.
 
 use super::configuration::{Kind, Setting};
-use super::prefixes::{self, known_networks};
+use super::policies::{known_networks, text};
 use super::rate_rule::{Matching, endpoint_finding, parse};
 use crate::convert::Finding;
 use crate::convert::rules_text::{Level, LimitText, Values};
@@ -52,7 +52,7 @@ pub(super) fn levels(
             let prefixes: Vec<_> = addresses
                 .filter_map(|(text, at)| known_networks(text, at, findings))
                 .flatten()
-                .map(prefixes::text)
+                .map(text)
                 .collect();
             let values = (!prefixes.is_empty()).then_some(Values::Prefixes(prefixes));
             ("IpWhitelist", Kind::Ip.key(), values)
