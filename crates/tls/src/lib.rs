@@ -1,5 +1,34 @@
 #![doc = include_str!("../README.md")]
 
+/// The checks of signatures by the verifier in a field.
+macro_rules! signatures_of {
+    ($verifier:ident) => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let verifier = &self.$verifier;
+            verifier.verify_tls12_signature(message, certificate, signed)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let verifier = &self.$verifier;
+            verifier.verify_tls13_signature(message, certificate, signed)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.$verifier.supported_verify_schemes()
+        }
+    };
+}
+
 mod client;
 mod client_names;
 mod server;
