@@ -49,7 +49,7 @@ pub(crate) fn limits(text: &str, left_out: &[usize]) -> Vec<Limit> {
 }
 
 /// The limits that Kuadrant's operator makes of a `PlanPolicy`. A plan with a limit that is no
-/// number is left out.
+/// number is left out, and one whose tier an earlier plan has.
 fn limits_of_plans(policy: &Value) -> Vec<Value> {
     let mut all = Vec::new();
     for plan in policy["spec"]["plans"].as_array().expect("a PlanPolicy") {
@@ -73,13 +73,14 @@ fn limits_of_plans(policy: &Value) -> Vec<Value> {
         let rates = named.into_iter().filter(|(limit, _)| limit.is_string());
         let rates: Vec<_> = rates.chain(custom).collect();
         let is_number = |(limit, _): &(Value, u64)| limit.as_str().unwrap().parse::<u64>().is_ok();
-        if !rates.iter().all(is_number) {
-            continue;
-        }
         let condition = format!(
             "descriptors[0].plan == '{}'",
             plan["tier"].as_str().unwrap()
         );
+        let is_known = |limit: &Value| limit["conditions"][0] == condition.as_str();
+        if !rates.iter().all(is_number) || all.iter().any(is_known) {
+            continue;
+        }
         all.extend(rates.into_iter().map(|(limit, seconds)| {
             json!({
                 "namespace": policy["metadata"]["name"], "conditions": [condition],

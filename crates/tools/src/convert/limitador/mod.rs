@@ -56,8 +56,7 @@ pub fn convert(
         let Some(root) = root.as_deref().filter(|root| !root.is_null()) else {
             continue;
         };
-        if let Some(policy) = plan_policy::rules(&source.name, root, domain, &mut findings) {
-            policies.push(policy);
+        if plan_policy::add(&source.name, root, domain, &mut policies, &mut findings) {
             continue;
         }
         let Content::Sequence(items) = &root.content else {
@@ -194,6 +193,37 @@ mod tests {
         let conversion = convert(&[source], None, false).unwrap();
         assert!(conversion.findings.is_empty(), "{:?}", conversion.findings);
         COUNT.get()
+    }
+
+    #[test]
+    fn policies_of_one_domain_become_one_file_with_each_tier_once() {
+        let policy = |file: &str, tiers: [&str; 2]| {
+            let plan = |tier| format!("{{ tier: {tier}, limits: {{ daily: 5 }} }}");
+            let plans = tiers.map(plan).join(", ");
+            Source {
+                name: file.to_owned(),
+                text: format!("{{ kind: PlanPolicy, spec: {{ plans: [{plans}] }} }}\n"),
+            }
+        };
+        let sources = [
+            policy("a.yaml", ["gold", "silver"]),
+            policy("b.yaml", ["bronze", "gold"]),
+        ];
+        let conversion = convert(&sources, Some("shop"), false).unwrap();
+        let [rules] = conversion.rules.as_slice() else {
+            panic!("{conversion:?}");
+        };
+        for tier in ["gold", "silver", "bronze"] {
+            let lines = rules.text.matches(&format!("    plan: {tier}\n")).count();
+            assert_eq!(lines, 1, "{tier}: {}", rules.text);
+        }
+        let gaps: Vec<_> = conversion
+            .findings
+            .iter()
+            .filter(|finding| finding.severity == crate::convert::Severity::Gap)
+            .map(|finding| finding.file.as_str())
+            .collect();
+        assert_eq!(gaps, ["b.yaml"], "{:?}", conversion.findings);
     }
 
     /// A comparison with all limits before would be 79,800. The hash table compares a few more

@@ -21,28 +21,55 @@ const WINDOWS: [(&str, u64); 4] = [
     ("yearly", 8_760),
 ];
 
-/// The rules of a policy; none if this is none.
-pub(super) fn rules(
+/// Adds the tiers of a policy to the rules of its domain. Gives false if this is no policy.
+pub(super) fn add(
     file: &str,
     root: &Node,
     domain: Option<&str>,
+    policies: &mut Vec<RulesText>,
     findings: &mut Vec<Finding>,
-) -> Option<RulesText> {
+) -> bool {
     if root.field("kind").and_then(Node::text) != Some("PlanPolicy") {
-        return None;
+        return false;
     }
     let name = root.field("metadata").and_then(|it| it.field("name"));
     let name = name.and_then(Node::text).unwrap_or("plans");
+    let domain = domain.unwrap_or(name);
+    let mut levels: Vec<Level> = Vec::new();
     let plans = root.field("spec").and_then(|spec| spec.field("plans"));
-    let mut descriptors: Vec<Level> = Vec::new();
     for plan in items(plans) {
-        if let Some(level) = level(plan) {
-            descriptors.push(level);
-        } else {
-            let message = "this plan is left out: it has no tier, or a limit that is no number and a window of whole seconds";
-            let help = "write `tier: gold` and `limits: { daily: 1000 }`";
+        let mut leave_out = |why: &str, help| {
+            let message = format!("this plan is left out: {why}");
             findings.push(Finding::gap(file, plan.span, message, help));
+        };
+        let Some(level) = level(plan) else {
+            let why = "it has no tier, or a limit that is no number and a window of whole seconds";
+            leave_out(why, "write `tier: gold` and `limits: { daily: 1000 }`");
+            continue;
+        };
+        let of_domain = policies.iter().filter(|rules| rules.domain == domain);
+        let mut known = of_domain
+            .flat_map(|rules| &rules.descriptors)
+            .chain(&levels);
+        if known.any(|known| known.values == level.values) {
+            let help = "give it another tier, or convert each policy with a --domain of its own";
+            leave_out("its tier is in the same domain already", help);
+        } else {
+            levels.push(level);
         }
+    }
+    if let Some(rules) = policies.iter_mut().find(|rules| rules.domain == domain) {
+        rules.descriptors.append(&mut levels);
+    } else {
+        let comments = [
+            "Converted from a PlanPolicy by `tollgate convert --from limitador`.",
+            "Windows begin at the full hour or day, not with the first hit.",
+        ];
+        policies.push(RulesText {
+            comments: comments.map(str::to_owned).to_vec(),
+            domain: domain.to_owned(),
+            descriptors: levels,
+        });
     }
     for (message, help) in [
         (
@@ -56,15 +83,7 @@ pub(super) fn rules(
     ] {
         findings.push(Finding::note(file, root.span, message, help));
     }
-    let comments = [
-        "Converted from a PlanPolicy by `tollgate convert --from limitador`.",
-        "Windows begin at the full hour or day, not with the first hit.",
-    ];
-    Some(RulesText {
-        comments: comments.map(str::to_owned).to_vec(),
-        domain: domain.unwrap_or(name).to_owned(),
-        descriptors,
-    })
+    true
 }
 
 /// The level of a tier; none if something of it cannot be read.
@@ -72,9 +91,10 @@ fn level(plan: &Node) -> Option<Level> {
     let tier = plan.field("tier").and_then(Node::text)?;
     let mut level = Level::new(KEY, Values::exactly(tier));
     let predicate = plan.field("predicate").and_then(Node::text);
-    let predicate = predicate.unwrap_or_default().split_whitespace();
-    let predicate = predicate.collect::<Vec<_>>().join(" ");
-    level.comments.push(format!("if {predicate}"));
+    let predicate: Vec<_> = predicate.unwrap_or_default().split_whitespace().collect();
+    if !predicate.is_empty() {
+        level.comments.push(format!("if {}", predicate.join(" ")));
+    }
     let limits = plan.field("limits");
     for (name, hours) in WINDOWS {
         if let Some(requests) = limits.and_then(|limits| limits.field(name)) {
