@@ -25,6 +25,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
 use crate::metrics::NotifyMetrics;
+use crate::regular_file;
 use crate::settings::NotifySettings;
 use crate::tls::ClientFiles;
 use crate::xds::backoff::Backoff;
@@ -42,6 +43,9 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const JITTER: f64 = 0.5;
+
+/// How much of the file of the secret is read.
+const SECRET_BYTES_MAX: u64 = 1 << 20;
 
 /// The header with the signature.
 const SIGNATURE: &str = "tollgate-signature";
@@ -225,7 +229,8 @@ impl HttpClient {
 /// Reads the secret: a line.
 fn read_key(path: &Path) -> Result<hmac::Key, String> {
     let invalid = |why: &str| format!("--notify-secret-file: {}: {why}", path.display());
-    let secret = std::fs::read(path).map_err(|error| invalid(&error.to_string()))?;
+    let secret = regular_file::read(path, SECRET_BYTES_MAX);
+    let secret = secret.map_err(|error| invalid(&error.to_string()))?;
     match secret.trim_ascii() {
         b"" => Err(invalid("the file is empty; write a secret to it")),
         secret => Ok(hmac::Key::new(hmac::HMAC_SHA256, secret)),

@@ -120,9 +120,13 @@ fn store_setup(
     }
 }
 
+/// How much of the file of the password is read.
+const RESP_PASSWORD_BYTES_MAX: u64 = 1 << 20;
+
 /// Reads the password of the Redis protocol: a line.
 fn resp_password_of(path: &Path) -> Result<Arc<[u8]>, AppError> {
-    let read = std::fs::read(path).map_err(|error| error.to_string());
+    let read = crate::regular_file::read(path, RESP_PASSWORD_BYTES_MAX);
+    let read = read.map_err(|error| error.to_string());
     let password = read.and_then(|password| match password.trim_ascii() {
         b"" => Err("the file is empty; write the password to it".to_owned()),
         password => Ok(Arc::from(password)),

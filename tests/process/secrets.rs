@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tollgate::settings::{EnvironmentVariables, REDIS_VARIABLES, Settings};
 use tollgate::store::SharedSettings;
+use tollgate_test_support::child_process::run_to_end;
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
 
@@ -281,5 +282,42 @@ fn assert_hidden(url: &str) {
         format!("{built:?}"),
     ] {
         assert!(!shown.contains(SECRET), "{shown}");
+    }
+}
+
+/// Settings with the file of a secret that is read at the start, and what is set beside them.
+const FILES: [(&str, &[(&str, &str)]); 5] = [
+    (
+        "TOLLGATE_NOTIFY_SECRET_FILE",
+        &[("TOLLGATE_NOTIFY_URL", "http://127.0.0.1:1/")],
+    ),
+    (
+        "TOLLGATE_RESP_PASSWORD_FILE",
+        &[("TOLLGATE_RESP_PORT", "0")],
+    ),
+    ("TOLLGATE_ADMIN_TOKEN_FILE", &[]),
+    ("TOLLGATE_VALUE_HASH_KEY_FILE", &[]),
+    (
+        "TOLLGATE_STORE_HASH_KEY_FILE",
+        &[("TOLLGATE_STORE", "redis://127.0.0.1:1")],
+    ),
+];
+
+/// A read of a FIFO would wait for its writer, and so would the start.
+#[test]
+fn no_secret_is_read_from_a_fifo() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = directory.path().join("rules.yaml");
+    std::fs::write(&rules, RULES).unwrap();
+    let fifo = directory.path().join("secret");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.unwrap().success());
+    let fifo = fifo.to_str().unwrap();
+    for (name, beside) in FILES {
+        let variables = [beside, &[(name, fifo)]].concat();
+        let (code, said) = run_to_end(&mut serve(&rules, &variables));
+        assert_eq!(code, Some(1), "{name}: {said}");
+        let why = format!("{fifo}: a FIFO, not a regular file");
+        assert!(said.contains(&why), "{name}: {said}");
     }
 }
