@@ -6,6 +6,10 @@
 //! overlay is no reason to reject it. When the stream is lost, the rules in use stay, and the
 //! client reconnects with a backoff.
 //!
+//! go-control-plane, which Envoy Gateway is built on, sends a rejected response again at once, as
+//! often as it is rejected. A repetition is not loaded, and its NACK waits, or both sides would
+//! repeat themselves for ever. Without a NACK such a server would not send a later version.
+//!
 //! A new stream does not repeat the version of an earlier one: a restarted server may count its
 //! versions from the beginning, and would take ours for its own.
 //!
@@ -20,6 +24,7 @@ mod snapshot;
 mod status;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,14 +34,14 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::Channel;
-use tonic::{Code, Request};
+use tonic::{Code, Request, Streaming};
 
 use self::backoff::Backoff;
 use self::endpoint::XdsEndpoint;
 pub use self::endpoint::XdsError;
 use self::proto::envoy::config::core::v3::Node;
-use self::proto::envoy::service::discovery::v3::DiscoveryRequest;
 use self::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use self::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use self::proto::google::rpc::Status;
 use self::resources::TYPE_URL;
 #[doc(hidden)] // for fuzzing
@@ -57,6 +62,9 @@ const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
 /// How much of an error message is sent to the server, in bytes.
 const REASON_BYTES_MAX: usize = 8 << 10;
+
+/// How long the NACK of a response waits that the server repeats after it was rejected.
+const REPEATED_NACK_DELAY: Duration = Duration::from_secs(1);
 
 /// A client of an xDS server.
 #[derive(Debug)]
@@ -87,6 +95,12 @@ pub enum XdsEvent {
         /// The time until the next attempt.
         retry_in: Duration,
     },
+}
+
+/// A response that was rejected.
+struct Rejected {
+    response: Arc<DiscoveryResponse>,
+    reason: Status,
 }
 
 // === impl XdsClient ===
@@ -141,7 +155,7 @@ impl XdsClient {
                     self.status.set_connected();
                     emit(XdsEvent::Connected(self.endpoint.words()));
                     let mut brought = false;
-                    let why = self.stream(channel, &mut emit, &mut brought).await;
+                    let Err(why) = self.stream(channel, &mut emit, &mut brought).await;
                     if brought {
                         self.streaming.reset();
                     }
@@ -173,47 +187,45 @@ impl XdsClient {
         channel: Channel,
         emit: &mut impl FnMut(XdsEvent),
         brought: &mut bool,
-    ) -> XdsError {
+    ) -> Result<Infallible, XdsError> {
         let mut client = AggregatedDiscoveryServiceClient::new(channel)
             .max_decoding_message_size(self.message_bytes_max);
         let (requests, outgoing) = mpsc::channel(1);
-        if requests.send(self.request()).await.is_err() {
-            return XdsError::Ended("before it began".to_owned());
-        }
+        send(&requests, self.request()).await?;
         let mut call = Request::new(ReceiverStream::new(outgoing));
         *call.metadata_mut() = self.headers.clone();
         // A server without rules for this node may send nothing for any time.
-        let mut answers = match client.stream_aggregated_resources(call).await {
-            Ok(answers) => answers.into_inner(),
-            Err(status) => return stream_error(&status),
-        };
+        let answers = client.stream_aggregated_resources(call).await;
+        let mut answers = answers
+            .map_err(|status| stream_error(&status))?
+            .into_inner();
         let mut accepted_version = String::new();
+        let mut rejected: Option<Rejected> = None;
+        let mut delayed_nack = None;
         loop {
-            let answer = match answers.message().await {
-                Ok(Some(answer)) => answer,
-                Ok(None) => return XdsError::Ended("no error was sent".to_owned()),
-                Err(status) => return stream_error(&status),
-            };
-            let (version, nonce) = (answer.version_info.clone(), answer.nonce.clone());
-            let loaded = self
-                .snapshot
-                .load(answer, |change| emit(XdsEvent::Update(Box::new(change))));
-            let refused = loaded.await.err().map(|error| Status {
-                code: Code::InvalidArgument.into(),
-                message: truncate(error),
-            });
-            if refused.is_none() {
-                accepted_version = version;
-                *brought = true;
+            let answer = next_answer(&mut answers, &requests, delayed_nack.take()).await?;
+            let answer = Arc::new(answer);
+            let is_repeated = rejected.as_ref().is_some_and(|it| it.is_repeated(&answer));
+            if !is_repeated {
+                let loaded = self.snapshot.load(Arc::clone(&answer), |change| {
+                    emit(XdsEvent::Update(Box::new(change)));
+                });
+                rejected = loaded.await.err().map(|why| Rejected::new(&answer, why));
+                if rejected.is_none() {
+                    accepted_version.clone_from(&answer.version_info);
+                    *brought = true;
+                }
             }
             let request = DiscoveryRequest {
                 version_info: accepted_version.clone(),
-                response_nonce: nonce,
-                error_detail: refused,
+                response_nonce: answer.nonce.clone(),
+                error_detail: rejected.as_ref().map(|rejected| rejected.reason.clone()),
                 ..self.request()
             };
-            if requests.send(request).await.is_err() {
-                return XdsError::Ended("it no longer listens".to_owned());
+            if is_repeated {
+                delayed_nack = Some(request);
+            } else {
+                send(&requests, request).await?;
             }
         }
     }
@@ -226,6 +238,66 @@ impl XdsClient {
             ..DiscoveryRequest::default()
         }
     }
+}
+
+// === impl Rejected ===
+
+impl Rejected {
+    fn new(response: &Arc<DiscoveryResponse>, why: String) -> Self {
+        Self {
+            response: Arc::clone(response),
+            reason: Status {
+                code: Code::InvalidArgument.into(),
+                message: truncate(why),
+            },
+        }
+    }
+
+    /// Whether a response is this one again. Its resources may have another order.
+    fn is_repeated(&self, response: &DiscoveryResponse) -> bool {
+        fn sorted(response: &DiscoveryResponse) -> Vec<(&str, &[u8])> {
+            let resources = response.resources.iter();
+            let mut sorted: Vec<_> = resources
+                .map(|resource| (&*resource.type_url, &*resource.value))
+                .collect();
+            sorted.sort_unstable();
+            sorted
+        }
+        let of = |it: &DiscoveryResponse| (it.version_info.clone(), it.type_url.clone());
+        of(&self.response) == of(response) && sorted(&self.response) == sorted(response)
+    }
+}
+
+/// The next response. If none comes in time, a delayed NACK is sent first.
+async fn next_answer(
+    answers: &mut Streaming<DiscoveryResponse>,
+    requests: &mpsc::Sender<DiscoveryRequest>,
+    delayed_nack: Option<DiscoveryRequest>,
+) -> Result<DiscoveryResponse, XdsError> {
+    let early = match delayed_nack {
+        None => None,
+        Some(nack) => tokio::select! {
+            answer = answers.message() => Some(answer),
+            () = tokio::time::sleep(REPEATED_NACK_DELAY) => {
+                send(requests, nack).await?;
+                None
+            }
+        },
+    };
+    let answer = match early {
+        Some(answer) => answer,
+        None => answers.message().await,
+    };
+    let answer = answer.map_err(|status| stream_error(&status))?;
+    answer.ok_or_else(|| XdsError::Ended("no error was sent".to_owned()))
+}
+
+async fn send(
+    requests: &mpsc::Sender<DiscoveryRequest>,
+    request: DiscoveryRequest,
+) -> Result<(), XdsError> {
+    let sent = requests.send(request).await;
+    sent.map_err(|_| XdsError::Ended("it no longer listens".to_owned()))
 }
 
 fn stream_error(status: &tonic::Status) -> XdsError {

@@ -57,11 +57,10 @@ impl Snapshot {
     /// reason for which the server's resources are rejected.
     pub(super) async fn load(
         &self,
-        answer: DiscoveryResponse,
+        answer: Arc<DiscoveryResponse>,
         emit: impl FnOnce(RulesUpdate),
     ) -> Result<(), String> {
         let mut current = self.0.lock().await;
-        let answer = Arc::new(answer);
         let update = current.load(&answer).await;
         let rejected = match &update {
             Err(error) if !error.is_of_the_overlay() => {

@@ -1,7 +1,8 @@
 //! An xDS server for tests: ADS, state of the world, plaintext or mTLS.
 //!
 //! A test sets the resources that it sends and reads the requests that it received. Its streams can
-//! be cut, and it can reject connections.
+//! be cut, and it can reject connections. As go-control-plane does, it sends a rejected version
+//! again at once.
 //!
 //! What it deliberately does not do: validate what it sends.
 
@@ -164,6 +165,22 @@ impl Ads {
         (request.version_info, why)
     }
 
+    /// Waits until a version was rejected as often as this.
+    pub(crate) fn wait_for_nacks(&self, version: &str, count: usize) {
+        let nonce = format!("nonce of {version}");
+        until("there are enough rejections", || {
+            let heard = self.heard();
+            let nacks = heard
+                .iter()
+                .filter(|heard| heard.request.response_nonce == nonce);
+            if nacks.count() >= count {
+                Ok(())
+            } else {
+                Err(heard)
+            }
+        });
+    }
+
     /// Waits for `count` streams.
     pub(crate) fn wait_for_streams(&self, count: u32) {
         until("there are enough streams", || {
@@ -242,6 +259,11 @@ impl AggregatedDiscoveryService for Service {
                     request = requests.message() => match request {
                         Ok(Some(request)) => {
                             asked = true;
+                            let current = sends.borrow().as_ref().map(|sent| sent.nonce.clone());
+                            let is_current = current.is_some_and(|it| it == request.response_nonce);
+                            if request.error_detail.is_some() && is_current {
+                                sends.mark_changed();
+                            }
                             shared.heard.lock().unwrap().push(Heard { stream, request });
                         }
                         _ => return,

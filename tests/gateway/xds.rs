@@ -423,7 +423,7 @@ async fn a_bad_domain_is_rejected_and_stops_no_other() {
     assert!(why.is_some_and(|why| why.starts_with(kept)));
     let rules = replica.rules();
     assert!(
-        rules.contains("requests_per_unit: 2") && rules.lines().count() == 2,
+        rules.contains("requests_per_unit=2") && rules.lines().count() == 2,
         "{rules}"
     );
     let said = http(replica.admin, "GET", "/readyz?verbose", "").1;
@@ -431,10 +431,14 @@ async fn a_bad_domain_is_rejected_and_stops_no_other() {
         said.contains("[-] domain bad: newest rules refused since "),
         "{said}"
     );
+    // The server sends the rejected version again and again, which is rejected and loaded no more.
+    ads.wait_for_nacks("3", 2);
     assert_eq!(
         replica.metric("tollgate_xds_responses_total{result=\"nack\"}"),
         2
     );
+    let refused = replica.said().matches("rules of a domain refused").count();
+    assert_eq!(refused, 2, "{}", replica.said());
     ads.send("4", &[of("good", 2), of("bad", 2)]);
     assert_eq!(ads.answer_to("4").1, None);
     assert_eq!(replica.metric("tollgate_rules_refused"), 0);
