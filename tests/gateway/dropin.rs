@@ -206,26 +206,44 @@ fn look(descriptor: Descriptor, hits: u64) -> Descriptor {
     }
 }
 
+/// The key of the default bucket of a model with one rule.
+const DEFAULT: &str = "rule-1-match--1";
+
+/// The descriptors of a QuotaPolicy for two backends of one model, and a limit that is no quota.
+/// The second backend has a rule for each team in shadow mode.
+fn quotas() -> Vec<RateLimitDescriptor> {
+    let quota = |key: &str, requests| RateLimitDescriptor {
+        quota_mode: true,
+        ..limited(key, RateLimitUnit::Year, requests)
+    };
+    let of_value = |value: &str, descriptor| RateLimitDescriptor {
+        value: value.to_owned(),
+        ..descriptor
+    };
+    let below = |key: &str, value: &str, descriptors| RateLimitDescriptor {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        descriptors,
+        ..RateLimitDescriptor::default()
+    };
+    let each_team = RateLimitDescriptor {
+        shadow_mode: true,
+        ..quota("rule-0-x-team-match-0", 1)
+    };
+    let rules = vec![each_team, of_value(DEFAULT, quota(DEFAULT, 10))];
+    let small = of_value("m", quota("model_name_override", 100));
+    let large = below("model_name_override", "m", rules);
+    vec![
+        below("backend_name", "default/small", vec![small]),
+        below("backend_name", "default/large", vec![large]),
+        limited("budget", RateLimitUnit::Year, 1_000),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_serves_as_the_quota_service_of_envoy_ai_gateway() {
     let ads = Ads::start(None).await;
-    let quota = |model: &str, unit, requests| RateLimitDescriptor {
-        quota_mode: true,
-        value: model.to_owned(),
-        ..limited("model", unit, requests)
-    };
-    let watched = RateLimitDescriptor {
-        shadow_mode: true,
-        ..quota("watched", RateLimitUnit::Year, 1)
-    };
-    let budget = limited("budget", RateLimitUnit::Year, 1_000);
-    let descriptors = vec![
-        quota("small", RateLimitUnit::Year, 100),
-        quota("large", RateLimitUnit::Year, 10),
-        watched,
-        budget,
-    ];
-    ads.send("1", &[domain("ai-gateway-quota", descriptors)]);
+    ads.send("1", &[domain("ai-gateway-quota", quotas())]);
     let url = format!("localhost:{}", ads.address.port());
     let replica = RatelimitProcess::start(&[
         ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
@@ -248,7 +266,13 @@ async fn it_serves_as_the_quota_service_of_envoy_ai_gateway() {
         "envoy-ai-gateway-ratelimit"
     );
     let mut client = Service::connect(replica.grpc).await;
-    let model = |name: &str| descriptor(&[("model", name)]);
+    let of_backend = |backend, more: &[(&str, &str)]| {
+        let base = [("backend_name", backend), ("model_name_override", "m")];
+        descriptor(&[&base[..], more].concat())
+    };
+    let small = || of_backend("default/small", &[]);
+    let large = || of_backend("default/large", &[(DEFAULT, DEFAULT)]);
+    let watched = || of_backend("default/large", &[("rule-0-x-team-match-0", "t")]);
     let mut ask = async |descriptors: Vec<Descriptor>| {
         let answer = client
             .should_rate_limit(request("ai-gateway-quota", descriptors))
@@ -257,28 +281,28 @@ async fn it_serves_as_the_quota_service_of_envoy_ai_gateway() {
         assert!(answer.dynamic_metadata.is_some());
         answer.overall_code()
     };
-    let both = |hits| vec![look(model("small"), hits), look(model("large"), hits)];
+    let both = |hits| vec![look(small(), hits), look(large(), hits)];
     // A request peeks first, and its tokens are charged when they are known.
     assert_eq!(ask(both(0)).await, Code::Ok);
-    ask(vec![look(model("large"), 25)]).await;
+    ask(vec![look(large(), 25)]).await;
     // One quota is exhausted and the other allows the request. If both are exhausted it is refused.
-    assert_eq!(ask(vec![look(model("large"), 0)]).await, Code::OverLimit);
+    assert_eq!(ask(vec![look(large(), 0)]).await, Code::OverLimit);
     assert_eq!(ask(both(0)).await, Code::Ok);
-    ask(vec![look(model("small"), 101)]).await;
+    ask(vec![look(small(), 101)]).await;
     assert_eq!(ask(both(0)).await, Code::OverLimit);
     // A limit that is no quota refuses, whatever the quotas allow.
     assert_eq!(
-        ask(vec![descriptor(&[("budget", "team")]), model("watched")]).await,
+        ask(vec![descriptor(&[("budget", "team")]), watched()]).await,
         Code::Ok
     );
     ask(vec![look(descriptor(&[("budget", "team")]), 1_000)]).await;
     let spent = vec![
         look(descriptor(&[("budget", "team")]), 0),
-        look(model("watched"), 5),
+        look(watched(), 5),
     ];
     assert_eq!(ask(spent).await, Code::OverLimit);
     assert_eq!(
-        ask(vec![look(model("watched"), 5)]).await,
+        ask(vec![look(watched(), 5)]).await,
         Code::Ok,
         "only watched"
     );

@@ -10,8 +10,10 @@
 //!
 //! What it deliberately does not do: start a cluster, or rotate certificates (`tests/gateway`).
 
+mod bad_domain;
 mod control_plane;
 mod route_config;
+mod tenants;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
