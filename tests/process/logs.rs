@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tollgate_test_support::http_client::http;
 use tollgate_test_support::polling::until;
+use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::process::running::Running;
@@ -187,6 +188,26 @@ fn the_start_line_names_version_rules_store_and_addresses() {
     let started = next(&Running::with_stderr(&mut command), "tollgate started");
     assert_eq!(started["store"], "127.0.0.1:1");
     assert_eq!(started["store_mode"], "exact");
+}
+
+#[test]
+fn a_start_beside_a_healthy_redis_raises_no_alarm() {
+    let redis = RedisServer::start(&[]);
+    let rules = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(rules.path(), RULES).unwrap();
+    let store = redis.url();
+    let variables = [("LOG_FORMAT", "text"), ("TOLLGATE_STORE", &store)];
+    let serving = Running::with_stderr(&mut serve(rules.path(), &variables));
+    let mut said = String::new();
+    while !said.contains(" listens: ") {
+        said += &serving.next_line().expect("it starts");
+        said.push('\n');
+    }
+    let store = format!(", store: 127.0.0.1:{}, exact mode\n", redis.port());
+    assert!(said.ends_with(&store), "{said}");
+    for alarm in ["unavailable", " ERROR ", "no connection"] {
+        assert!(!said.contains(alarm), "{alarm}: {said}");
+    }
 }
 
 #[test]

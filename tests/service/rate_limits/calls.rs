@@ -110,6 +110,17 @@ descriptors:
             assert_eq!(answer["no_limit"].as_str().unwrap_or_default(), why);
         }
     }
+    // Each call is counted by its own method, whichever way it came.
+    let sent = [
+        ("Check", 14),
+        ("Peek", 14),
+        ("Reserve", 14),
+        ("ShouldRateLimit", 0),
+    ];
+    for (method, calls) in sent {
+        let series = format!("ratelimit_service_total_requests{{grpc_method=\"{method}\"}}");
+        assert_eq!(service.metric(&series), calls, "{method}");
+    }
 }
 
 /// A check that comes alone is encoded by the engine, one in a batch by prost.

@@ -59,7 +59,7 @@ const FAULTS: LabelValues = LabelValues::OneOf(&[
 metrics! {
     /// Metrics of requests.
     pub struct RequestMetrics {
-        /// gRPC calls received.
+        /// Calls of gRPC, /json and /v1, by their method in gRPC.
         Counter "ratelimit_service_total_requests" as "ratelimit_server.{}.total_requests"
             by grpc_method {
                 calls = "ShouldRateLimit",
