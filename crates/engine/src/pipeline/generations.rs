@@ -155,6 +155,8 @@ impl Generations {
             None => {}
             Some(Ok(mut rules)) => {
                 let refused = std::mem::take(&mut rules.loaded.refused_domains);
+                // Whoever sees the new rules sees which domains they lack.
+                self.set_refused_domains(refused.clone(), true);
                 self.take_rules(rules, !refused.is_empty());
                 for domain in refused.iter().take(DOMAINS_LOGGED_MAX) {
                     let (name, in_use, errors) = (&domain.name, domain.in_use(), &domain.why);
@@ -169,7 +171,6 @@ impl Generations {
                             .join("\n"),
                     );
                 }
-                self.set_refused_domains(refused, true);
             }
             Some(Err(error)) => {
                 if self.any() {
