@@ -1,7 +1,7 @@
 //! CPU time of a check by gRPC, forward auth, SPOE and the Redis protocol, in turn on one service,
 //! and the latency of a request through each proxy; `make bench-ingresses` prints them.
 //!
-//! All are answered from one bucket, so only the protocols differ.
+//! All but `CL.THROTTLE` are answered from one bucket, so only the protocols differ.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,10 +44,11 @@ struct Protocol {
     answers: fn(&mut Vec<u8>) -> u64,
 }
 
-fn protocols() -> [Protocol; 3] {
+fn protocols() -> [Protocol; 4] {
     let auth = "GET /auth/edge HTTP/1.1\r\nhost: t\r\nx-forwarded-for: 192.0.2.7\r\nx-forwarded-method: GET\r\nx-forwarded-uri: /api/v1/items\r\nuser-agent: bench\r\n\r\n";
     let resp =
         "*5\r\n$8\r\nTG.CHECK\r\n$4\r\nedge\r\n$1\r\n1\r\n$6\r\nclient\r\n$9\r\n192.0.2.7\r\n";
+    let throttle = "*5\r\n$11\r\nCL.THROTTLE\r\n$9\r\n192.0.2.7\r\n$9\r\n999999999\r\n$9\r\n999999999\r\n$1\r\n1\r\n";
     let spoe =
         b"\x00\x00\x00\x19\x03\x00\x00\x00\x01\x01\x01\x04edge\x01\x06client\x06\xc0\x00\x02\x07";
     [
@@ -57,17 +58,14 @@ fn protocols() -> [Protocol; 3] {
             answers: |buffer| take(buffer, |rest| Some(find(rest, b"\r\n\r\n")? + 4)),
         },
         Protocol {
-            name: "Redis protocol",
+            name: "Redis protocol, TG.CHECK",
             check: resp.into(),
-            answers: |buffer| {
-                take(buffer, |rest| {
-                    let mut end = 0;
-                    for _ in 0..6 {
-                        end += find(rest.get(end..)?, b"\r\n")? + 2;
-                    }
-                    Some(end)
-                })
-            },
+            answers: integers,
+        },
+        Protocol {
+            name: "Redis protocol, CL.THROTTLE",
+            check: throttle.into(),
+            answers: integers,
         },
         Protocol {
             name: "SPOE",
@@ -81,6 +79,17 @@ fn protocols() -> [Protocol; 3] {
             },
         },
     ]
+}
+
+/// Takes answers of five integers.
+fn integers(buffer: &mut Vec<u8>) -> u64 {
+    take(buffer, |rest| {
+        let mut end = 0;
+        for _ in 0..6 {
+            end += find(rest.get(end..)?, b"\r\n")? + 2;
+        }
+        Some(end)
+    })
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -247,12 +256,13 @@ fn cpu_of_a_check_by_each_ingress() {
     let flags = "--ingress-host 127.0.0.1 --auth-port 0 --resp-port 0 --spoe-port 0";
     let service = Tollgate::start(RULES, &flags.split(' ').collect::<Vec<_>>());
     let protocols: &'static _ = Box::leak(Box::new(protocols()));
-    let [auth, resp, spoe] = protocols;
+    let [auth, check, throttle, spoe] = protocols;
     let ways_in = [
         (service.grpc, Way::Grpc),
         (service.ingress("auth"), Way::H2c),
         (service.ingress("auth"), Way::Bytes(auth)),
-        (service.ingress("resp"), Way::Bytes(resp)),
+        (service.ingress("resp"), Way::Bytes(check)),
+        (service.ingress("resp"), Way::Bytes(throttle)),
         (service.ingress("spoe"), Way::Bytes(spoe)),
     ];
     for load in LOADS {
