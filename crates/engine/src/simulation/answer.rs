@@ -124,23 +124,25 @@ impl Answer {
                 })
             });
         self.checks.extend(checks);
-        self.reservation = reservation(self.code.as_ref().ok().copied(), outcomes);
+        let steps = outcomes.iter().flatten().map(|outcome| outcome.reservation);
+        let steps: Vec<_> = steps.collect();
+        self.reservation = reservation(self.code.as_ref().ok().copied(), &steps);
     }
 }
 
 /// What became of a reservation over all limits. A limit that does not know its id does not matter
 /// while another one does.
-fn reservation(code: Option<Code>, outcomes: &[Option<Outcome>]) -> ReservationOutcome {
+fn reservation(code: Option<Code>, steps: &[ReservationOutcome]) -> ReservationOutcome {
     use ReservationOutcome::{
         Charged, Extended, Ignored, None, Refused, Reserved, Settled, SettledBefore, TooMany,
         Unknown,
     };
-    let any = |meant: ReservationOutcome| {
-        let mut known = outcomes.iter().flatten();
-        known.any(|outcome| outcome.reservation == meant)
-    };
-    if code != Some(Code::Ok) && any(Reserved) {
-        return Refused;
+    let any = |meant| steps.contains(&meant);
+    match code {
+        // A limit in shadow mode may have refused. The API says so, too.
+        Some(Code::Ok) if any(Reserved) || any(TooMany) || any(Refused) => return Reserved,
+        _ if any(Reserved) && !any(TooMany) => return Refused,
+        _ => {}
     }
     let in_order = [
         TooMany,
@@ -166,6 +168,28 @@ impl DescriptorAnswer {
             until_reset_us: status.until_reset_us,
             check: status.check_index,
             refuses: !status.quota || quotas_refuse,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_over_several_limits_is_named_as_the_api_names_it() {
+        use ReservationOutcome::{Refused, Reserved, Settled, TooMany, Unknown};
+        for (code, steps, expected) in [
+            (Code::Ok, [Reserved, Reserved], Reserved),
+            (Code::OverLimit, [Reserved, Refused], Refused),
+            (Code::OverLimit, [Reserved, TooMany], TooMany),
+            // A limit in shadow mode refused.
+            (Code::Ok, [Reserved, Refused], Reserved),
+            (Code::Ok, [TooMany, Refused], Reserved),
+            (Code::Ok, [Settled, Unknown], Settled),
+        ] {
+            let named = reservation(Some(code), &steps);
+            assert_eq!(named, expected, "{code:?} {steps:?}");
         }
     }
 }
