@@ -115,7 +115,7 @@ fn the_admin_token_is_required_and_reloaded() {
     wait_for_log(|| tollgate.said(), "the admin token was read again");
     let said = tollgate.said();
     assert_eq!(
-        said.matches("WARN tollgate::admin::token: ").count(),
+        said.matches("WARN tollgate::admin::guard: ").count(),
         2,
         "{said}"
     );
