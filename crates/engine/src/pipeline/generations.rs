@@ -155,7 +155,7 @@ impl Generations {
             None => {}
             Some(Ok(mut rules)) => {
                 let refused = std::mem::take(&mut rules.loaded.refused_domains);
-                // Whoever sees the new rules sees which domains they lack.
+                // A reader of the new rules also finds which domains they lack.
                 self.set_refused_domains(refused.clone(), true);
                 self.take_rules(rules, !refused.is_empty());
                 for domain in refused.iter().take(DOMAINS_LOGGED_MAX) {

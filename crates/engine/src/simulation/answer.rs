@@ -139,7 +139,7 @@ fn reservation(code: Option<Code>, steps: &[ReservationOutcome]) -> ReservationO
     };
     let any = |meant| steps.contains(&meant);
     match code {
-        // A limit in shadow mode may have refused. The API says so, too.
+        // A limit that refused is in shadow mode: the API answers `reserved`, too.
         Some(Code::Ok) if any(Reserved) || any(TooMany) || any(Refused) => return Reserved,
         _ if any(Reserved) && !any(TooMany) => return Refused,
         _ => {}
