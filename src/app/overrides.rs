@@ -64,7 +64,10 @@ impl SharedOverrides {
 
     async fn poll(&self, known: &mut Known) -> Result<(), StoreFault> {
         let max = self.generations.overrides_max();
-        let read = self.records.read(&known.records.version, max).await?;
+        // A store that has lost a change has the version from before it.
+        let is_known = !self.generations.overrides_changed();
+        let version = is_known.then_some(&*known.records.version);
+        let read = self.records.read(version, max).await?;
         let now = self.clock.now();
         if let Some(records) = read {
             let kept = records.records.iter();

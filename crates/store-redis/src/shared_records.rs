@@ -85,10 +85,14 @@ impl RedisSharedRecords {
 }
 
 impl SharedRecords for RedisSharedRecords {
-    fn read<'r>(&'r self, known: &'r [u8], max: usize) -> RecordsFuture<'r, Option<Records>> {
+    fn read<'r>(
+        &'r self,
+        known: Option<&'r [u8]>,
+        max: usize,
+    ) -> RecordsFuture<'r, Option<Records>> {
         Box::pin(async move {
             let version = self.version().await?;
-            if version == known {
+            if Some(&*version) == known {
                 return Ok(None);
             }
             // A scan may give a record twice.

@@ -26,7 +26,11 @@ pub struct Records {
 pub trait SharedRecords: Send + Sync {
     /// The records, at most `max`; none while the version is the known one, or changes during the
     /// read.
-    fn read<'r>(&'r self, known: &'r [u8], max: usize) -> RecordsFuture<'r, Option<Records>>;
+    fn read<'r>(
+        &'r self,
+        known: Option<&'r [u8]>,
+        max: usize,
+    ) -> RecordsFuture<'r, Option<Records>>;
 
     /// Adds a record, or replaces the one of its name. False if there are `max` others.
     fn set(&self, name: Vec<u8>, record: Vec<u8>, max: usize) -> RecordsFuture<'_, bool>;

@@ -430,6 +430,11 @@ impl Generations {
         overrides.map(|one| one.kept.clone()).collect()
     }
 
+    /// Whether one was set or removed since all were replaced.
+    pub fn overrides_changed(&self) -> bool {
+        self.additions().overrides.is_changed
+    }
+
     /// How many overrides there may be.
     pub fn overrides_max(&self) -> usize {
         self.additions().overrides.max

@@ -58,6 +58,8 @@ type OverrideName = (String, Vec<ApiEntry>);
 pub(super) struct Overrides {
     pub(super) list: BTreeMap<OverrideName, Override>,
     pub(super) max: usize,
+    /// Whether one was set or removed since all were replaced.
+    pub(super) is_changed: bool,
 }
 
 // === impl Override ===
@@ -170,6 +172,7 @@ impl Default for Overrides {
         Self {
             list: BTreeMap::new(),
             max: usize::MAX,
+            is_changed: false,
         }
     }
 }
@@ -187,12 +190,14 @@ impl Overrides {
             return Err(OverrideError::TooMany(self.max));
         }
         self.list.insert(name, one);
+        self.is_changed = true;
         Ok(())
     }
 
     /// Removes an override. Gives whether there was one.
     pub(super) fn remove(&mut self, domain: &str, descriptor: &[ApiEntry]) -> bool {
         let name = (domain.to_owned(), descriptor.to_vec());
+        self.is_changed = true;
         self.list.remove(&name).is_some()
     }
 
@@ -202,6 +207,7 @@ impl Overrides {
         let list = named.take(self.max).collect();
         let is_change = self.list != list;
         self.list = list;
+        self.is_changed = false;
         is_change
     }
 
