@@ -38,6 +38,7 @@ use scenarios::Scenario;
 #[bench::token_bucket(scenarios::token_bucket())]
 #[bench::sliding_window(scenarios::sliding_window())]
 #[bench::sliding_log(scenarios::sliding_log())]
+#[bench::penalty(scenarios::penalty())]
 #[bench::all_or_nothing(scenarios::all_or_nothing())]
 #[bench::reserve_and_commit(scenarios::reserve_and_commit())]
 #[bench::no_rule_matches(scenarios::no_rule_matches())]

@@ -106,6 +106,14 @@ pub(crate) fn sliding_log() -> Scenario {
     )
 }
 
+/// A limit with a penalty, for users that it has not refused.
+pub(crate) fn penalty() -> Scenario {
+    one_rule(
+        "unit: year, requests_per_unit: 4294967295, penalty: { after: 3, within: 10m, block: 15m }",
+        OK,
+    )
+}
+
 pub(crate) fn four_descriptors() -> Scenario {
     Scenario::of(&four_rules(""), OK, four_keys())
 }
