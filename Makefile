@@ -49,7 +49,7 @@
 # make bench-record     CPU and latency of a check while it is recorded
 # make bench-quota-load CPU and memory of quotas with 1,000 streams, and checks beside them (docs/quotas.md)
 # make bench-snapshot   seconds for a snapshot of two million buckets, and the latency of checks meanwhile
-# make bench-tenants    a million limits by value: load, memory, and checks during a reload
+# make bench-tenants    a million limits by value, and a million tenants on plans: load, memory, decisions, and checks during a change
 # make baseline         write benches/instructions/baseline.txt, the gate of tests/instructions
 #
 # Generated files:
@@ -324,6 +324,7 @@ bench-quota-load:
 bench-tenants: deps-all
 	$(CARGO) build --profile dist --locked
 	python3 benches/tenants/cost.py $(BENCH)
+	python3 benches/tenants/plans.py $(BENCH)
 
 # The test that compares the figures writes them here.
 baseline: deps-all

@@ -60,15 +60,16 @@ def resident_bytes(process):
 
 
 class Service:
-    def __init__(self, binary, folder):
+    def __init__(self, binary, folder, arguments=(), log="log"):
         self.ports = [free_port() for _ in range(3)]
-        self.log = open(folder / "log", "w+", encoding="utf-8")
+        self.log = open(folder / log, "w+", encoding="utf-8")
         grpc, http, admin = self.ports
         addresses = {"GRPC_PORT": grpc, "PORT": http, "DEBUG_PORT": admin}
         environment = {"HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "DEBUG_HOST": "127.0.0.1", "LOG_LEVEL": "info"}
         environment |= {name: str(port) for name, port in addresses.items()}
         self.started = time.monotonic()
-        self.process = subprocess.Popen([binary, "serve", folder / "rules.yaml"], env=os.environ | environment, stderr=self.log)
+        command = [binary, "serve", folder / "rules.yaml", *arguments]
+        self.process = subprocess.Popen(command, env=os.environ | environment, stderr=self.log)
         while not self.is_ready():
             time.sleep(0.01)
         self.start_seconds = time.monotonic() - self.started
@@ -85,8 +86,11 @@ class Service:
         except OSError:
             return False
 
+    def metric(self, name):
+        return int(re.search(rf"^{name} (\d+)", self.get(self.ports[2], "/metrics"), re.M)[1])
+
     def generation(self):
-        return int(re.search(r"^tollgate_rules_generation (\d+)", self.get(self.ports[2], "/metrics"), re.M)[1])
+        return self.metric("tollgate_rules_generation")
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -94,20 +98,35 @@ class Service:
         self.log.close()
 
 
-def load(service, folder, options, during=None):
+def bytes_at_start(options, folder, arguments=()):
+    """The resident memory of a service that has just started."""
+    service = Service(options.binary, folder, arguments)
+    time.sleep(1)
+    resident = resident_bytes(service.process.pid)
+    service.stop()
+    return resident
+
+
+def load(services, folder, options, during=None):
     """Sends checks for a while. Gives their latencies in microseconds, and what `during` gave."""
-    log = folder / "latencies"
-    log.unlink(missing_ok=True)
-    (folder / "body").write_bytes(check(f"tenant-{options.lines // 2:08}"))
+    # A tenant of the third plan in `plans.py`.
+    (folder / "body").write_bytes(check(f"tenant-{options.lines // 6 * 3 + 2:08}"))
     connections = 8
-    command = ["h2load", "-D", str(options.seconds), "-c", str(connections), "-m", "1", "-t", "1"]
-    command += ["--rps", str(options.rate // connections), "-d", str(folder / "body"), "--log-file", str(log)]
-    command += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
-    path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
-    sender = subprocess.Popen([*command, f"http://127.0.0.1:{service.ports[0]}{path}"], stdout=subprocess.PIPE)
+    senders = []
+    for number, service in enumerate(services):
+        log = folder / f"latencies-{number}"
+        log.unlink(missing_ok=True)
+        command = ["h2load", "-D", str(options.seconds), "-c", str(connections), "-m", "1", "-t", "1"]
+        command += ["--rps", str(options.rate // len(services) // connections), "-d", str(folder / "body"), "--log-file", str(log)]
+        command += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
+        path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+        sender = subprocess.Popen([*command, f"http://127.0.0.1:{service.ports[0]}{path}"], stdout=subprocess.PIPE)
+        senders.append((sender, log))
     result = during() if during else None
-    sender.communicate()
-    rows = [line.split() for line in log.read_text().splitlines()]
+    rows = []
+    for sender, log in senders:
+        sender.communicate()
+        rows += [line.split() for line in log.read_text().splitlines()]
     failed = [row for row in rows if row[1] != "200"]
     if failed:
         raise SystemExit(f"{len(failed)} checks failed")
@@ -118,23 +137,32 @@ def percentile(sorted_numbers, share):
     return sorted_numbers[min(len(sorted_numbers) - 1, int(len(sorted_numbers) * share))]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def print_latencies(options, legs):
+    print(f"checks at {options.rate} a second, microseconds (medians of {options.rounds} legs):")
+    for name, all_legs in legs.items():
+        shares = [statistics.median(percentile(leg, share) for leg in all_legs) for share in (0.5, 0.99, 0.999)]
+        print(f"  {name:10} p50 {shares[0]:6.0f}  p99 {shares[1]:6.0f}  p99.9 {shares[2]:6.0f}  checks {sum(map(len, all_legs)):,}")
+
+
+def parse_options(description, add=lambda parser: None):
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--binary", default=str(ROOT / "target" / "dist" / "tollgate"))
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=8)
     parser.add_argument("--settle", type=int, default=20)
     parser.add_argument("--rate", type=int, default=2_000)
-    options = parser.parse_args()
+    add(parser)
+    return parser.parse_args()
+
+
+def main():
+    options = parse_options(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "rules.yaml").write_text(RULES)
         write_table(folder / "tenants.csv", 1, 0)
-        empty = Service(options.binary, folder)
-        time.sleep(1)
-        bytes_without = resident_bytes(empty.process.pid)
-        empty.stop()
+        bytes_without = bytes_at_start(options, folder)
         write_table(folder / "tenants.csv", options.lines, 0)
         checks = []
         for _ in range(3):
@@ -158,12 +186,12 @@ def main():
             reloads.append(time.monotonic() - begin)
 
         legs = {"no reload": [], "reload": []}
-        load(service, folder, options)
+        load([service], folder, options)
         for _ in range(options.rounds):
             # Both legs write a file of that size, so that only the reload differs.
             quiet = lambda: write_table(folder / "unused", options.lines, options.lines // 1000)
-            legs["no reload"].append(load(service, folder, options, quiet)[0])
-            legs["reload"].append(load(service, folder, options, reload)[0])
+            legs["no reload"].append(load([service], folder, options, quiet)[0])
+            legs["reload"].append(load([service], folder, options, reload)[0])
         time.sleep(options.settle)
         after = resident_bytes(service.process.pid) - bytes_without
         service.stop()
@@ -175,10 +203,7 @@ def main():
     print(f"replaced file in use after:    {statistics.median(reloads):.2f} s (median of {len(reloads)}; two polls are 0.4 s of it)")
     print(f"memory a value besides text:   {(more - text) / options.lines:.0f} bytes resident after the load")
     print(f"                               {(after - text) / options.lines:.0f} bytes resident after {len(reloads)} reloads")
-    print(f"checks at {options.rate} a second, microseconds (medians of {options.rounds} legs):")
-    for name, all_legs in legs.items():
-        shares = [statistics.median(percentile(leg, share) for leg in all_legs) for share in (0.5, 0.99, 0.999)]
-        print(f"  {name:10} p50 {shares[0]:6.0f}  p99 {shares[1]:6.0f}  p99.9 {shares[2]:6.0f}  checks {sum(map(len, all_legs)):,}")
+    print_latencies(options, legs)
     last = [line for line in log.splitlines() if "limits by value loaded" in line]
     print(f"log of the last reload: {last[-1] if last else log[-300:]}")
 
