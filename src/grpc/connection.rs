@@ -47,7 +47,7 @@ use crate::grpc::slow_path::{
 };
 use crate::net::{Connection, ShutdownSignal};
 use crate::pipeline::{
-    ApiError, Batcher, EncodedResponse, FRAME_HEAD_BYTES, RequestError, Responder, check_as_request,
+    Batcher, EncodedResponse, FRAME_HEAD_BYTES, RequestError, Responder, check_as_request,
 };
 use crate::proto::tollgate::v1::CheckRequest;
 use crate::proto::tollgate::v1::answer::Answer;
@@ -98,6 +98,8 @@ pub(crate) struct ThreadContext {
 #[derive(Default)]
 struct Buffers {
     input: Cell<Vec<u8>>,
+    /// Where hits are added to checks of tollgate's API.
+    check: RefCell<Vec<u8>>,
     output: Rc<BufferPool>,
 }
 
@@ -107,6 +109,8 @@ pub(crate) struct StreamResponder {
     http2: Rc<RefCell<ServerConnection>>,
     stream: u32,
     pending: bool,
+    /// Whether the call is one of tollgate's API, whose errors have details.
+    is_api: bool,
 }
 
 /// The state of one connection.
@@ -393,19 +397,21 @@ impl ConnectionTask {
                 http2: Rc::clone(&self.http2),
                 stream: call.stream,
                 pending: true,
+                is_api: call.path != SHOULD_RATE_LIMIT,
             };
             let captured = call.captured.as_ref();
             let parent = captured.and_then(|value| TraceParent::read(value.as_bytes()));
             let batcher = &self.thread.batcher;
+            let mut check = self.thread.buffers.check.borrow_mut();
             if call.path == SHOULD_RATE_LIMIT {
                 let started = batcher.start(message, call.timeout_us, parent, responder);
                 if started.is_ok() {
                     return Ok(1);
                 }
             } else if call.path == CHECK
-                && let Some(request) = check_as_request(message)
+                && let Some(request) = check_as_request(message, &mut check)
             {
-                let started = batcher.start_check(&request, call.timeout_us, parent, responder);
+                let started = batcher.start_check(request, call.timeout_us, parent, responder);
                 if started.is_ok() {
                     return Ok(1);
                 }
@@ -647,14 +653,8 @@ impl Responder for StreamResponder {
                 let mut http2 = self.http2.borrow_mut();
                 http2.respond_unary(self.stream, bytes, |into| response.write_frame(into));
             }
+            Err(error) if self.is_api => self.refuse(api_status(error.into(), "")),
             Err(error) => self.refuse(plain_status(&error)),
-        }
-    }
-
-    fn respond_check(mut self, answer: Result<&[u8], ApiError>) {
-        match answer {
-            Ok(message) => self.send_check(message),
-            Err(error) => self.refuse(api_status(error, "")),
         }
     }
 
@@ -723,6 +723,7 @@ mod tests {
             http2: Rc::clone(&http2),
             stream,
             pending: true,
+            is_api: false,
         };
         drop(caller(1));
         caller(3).release();

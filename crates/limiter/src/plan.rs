@@ -244,14 +244,6 @@ impl<'r> Plan<'r> {
         }
     }
 
-    /// Whether the request takes hits and does nothing else: it has no step of a reservation, and
-    /// no check that draws on a budget.
-    #[inline]
-    pub fn only_takes(&self) -> bool {
-        let steps = self.buffer.steps.as_ref();
-        steps.is_none_or(|steps| steps.is_empty())
-    }
-
     /// Whether the request starts a reservation.
     #[inline]
     pub fn has_starts(&self) -> bool {
@@ -554,6 +546,14 @@ impl<'r> Plan<'r> {
 // === impl PlanBuffer ===
 
 impl PlanBuffer {
+    /// Whether the request takes hits and does nothing else: it has no step of a reservation, and
+    /// no check that draws on a budget.
+    #[inline]
+    pub fn only_takes(&self) -> bool {
+        let steps = self.steps.as_ref();
+        steps.is_none_or(|steps| steps.is_empty())
+    }
+
     /// The checks for the store, in order.
     #[inline]
     pub fn checks(&self) -> &[Check] {

@@ -24,8 +24,8 @@ use crate::grpc::context::{ConnectionLimits, ServerContext};
 use crate::keyed_hash::KeyedHash;
 use crate::metrics::Metrics;
 use crate::pipeline::{
-    ApiError, Batcher, CandidateBatcher, CandidatePartitions, EncodedResponse, Generations, Parts,
-    Pipeline, RequestError, Responder,
+    Batcher, CandidateBatcher, CandidatePartitions, EncodedResponse, Generations, Parts, Pipeline,
+    RequestError, Responder,
 };
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -93,14 +93,6 @@ impl Responder for Caller {
         let announced = response.frame_bytes();
         assert_eq!(frame.len(), announced, "the announced length");
         self.answered.borrow_mut().push(frame);
-    }
-
-    fn respond_check(self, answer: Result<&[u8], ApiError>) {
-        let answer = answer.unwrap_or_else(|error| panic!("{error:?}"));
-        let mut message = self.spare.borrow_mut().pop().unwrap_or_default();
-        message.clear();
-        message.extend_from_slice(answer);
-        self.answered.borrow_mut().push(message);
     }
 
     fn release(self) {

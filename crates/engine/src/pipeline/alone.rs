@@ -94,7 +94,7 @@ impl Pipeline {
         let is_api = api.is_some();
         let call = Call {
             message,
-            api: api.map(Box::new),
+            api: api.map(Rc::new),
             parent: None,
             now_us: self.uptime_us(),
         };

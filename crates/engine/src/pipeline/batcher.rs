@@ -70,6 +70,8 @@ pub struct Batcher<R> {
     questions: RefCell<Option<mpsc::Receiver<Ask>>>,
     /// The uptime of this turn; none until it is first needed.
     turn_us: Cell<Option<u64>>,
+    /// What every check of tollgate's API on the fast path asks.
+    check: Rc<ApiCall>,
     /// Decides candidates; none where there can be none.
     candidates: Option<Rc<CandidateBatcher>>,
 }
@@ -130,6 +132,7 @@ impl<R: Responder + 'static> Batcher<R> {
             has_long_task: Cell::new(false),
             questions: RefCell::new(questions),
             turn_us: Cell::new(None),
+            check: Rc::new(ApiCall::encoded_check(pipeline.answer_bytes_max())),
             candidates: CandidateBatcher::new(pipeline).map(Rc::new),
         }
     }
@@ -167,15 +170,15 @@ impl<R: Responder + 'static> Batcher<R> {
         parent: Option<TraceParent>,
         responder: R,
     ) -> Result<(), Undecodable> {
-        let api = ApiCall::check(self.pipeline.answer_bytes_max());
-        self.start_call(message, Some(Box::new(api)), timeout_us, parent, responder)
+        let check = Some(Rc::clone(&self.check));
+        self.start_call(message, check, timeout_us, parent, responder)
     }
 
     #[inline]
     fn start_call(
         &self,
         message: &[u8],
-        api: Option<Box<ApiCall>>,
+        api: Option<Rc<ApiCall>>,
         timeout_us: Option<u64>,
         parent: Option<TraceParent>,
         responder: R,
@@ -361,7 +364,7 @@ impl<R: Responder + 'static> Batcher<R> {
         let Some(slot) = state.in_flight.get(ticket) else {
             return;
         };
-        if slot.pending.api.is_some() && slot.pending.next_round() {
+        if slot.pending.rounds.is_some() && slot.pending.next_round() {
             self.ask(state, ticket);
         } else if slot.is_long() {
             self.later(LongStep::End(ticket));
@@ -384,11 +387,6 @@ impl<R: Responder + 'static> Batcher<R> {
         let pipeline = &self.pipeline;
         let is_bare = matches!(caller, Caller::Task(TaskReply::Api(_)));
         match caller {
-            Caller::Stream(responder) if pending.api.is_some() => {
-                pipeline.end_check(pending, scratch, now_us, is_left, |answer| {
-                    responder.respond_check(answer);
-                });
-            }
             Caller::Stream(responder) => {
                 pipeline.end(pending, scratch, now_us, is_left, |response| {
                     responder.respond(response);
@@ -494,7 +492,7 @@ impl<R: Responder + 'static> Batcher<R> {
         }
         let call = Call {
             message: &submission.message,
-            api: submission.api,
+            api: submission.api.map(Rc::from),
             parent: submission.parent,
             now_us: submission.submitted_us,
         };

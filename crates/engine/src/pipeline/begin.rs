@@ -20,7 +20,7 @@ pub(crate) struct Call<'a> {
     /// A `RateLimitRequest`, without gRPC's frame.
     pub(crate) message: &'a [u8],
     /// What a call of the API asks; none for a request of another way in.
-    pub(crate) api: Option<Box<ApiCall>>,
+    pub(crate) api: Option<Rc<ApiCall>>,
     /// The caller's trace.
     pub(crate) parent: Option<TraceParent>,
     /// When it arrived, in the clock's uptime.

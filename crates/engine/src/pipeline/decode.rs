@@ -11,8 +11,6 @@
 //!
 //! What it deliberately does not do: reject a request, copy a string, parse gRPC's frame.
 
-use std::borrow::Cow;
-
 use crate::pipeline::message::{self, OverrideFields};
 use crate::pipeline::policy::RequestPolicy;
 use tollgate_limiter::{Entry, Request};
@@ -51,13 +49,16 @@ pub fn decode<'b>(
 /// connection does not.
 pub(super) const SHORT_CALL_DESCRIPTORS_MAX: usize = 16;
 
+/// Bytes of a buffer for checks that are kept from one to the next.
+const KEPT_CHECK_BYTES_MAX: usize = 4_096;
+
 /// The field of a request's hits, 1.
 const ONE_HIT: [u8; 2] = [3 << 3, 1];
 
 /// A `CheckRequest` of tollgate's API as a `RateLimitRequest` with explicit hits: both have these
-/// bytes where no descriptor has hits of its own. None for a message that is not so, takes nothing,
-/// or is invalid.
-pub fn check_as_request(message: &[u8]) -> Option<Cow<'_, [u8]>> {
+/// bytes where no descriptor has hits of its own. They are written to `buffer` where the message
+/// has no hits. None for a message that is not so, takes nothing, or is invalid.
+pub fn check_as_request<'m>(message: &'m [u8], buffer: &'m mut Vec<u8>) -> Option<&'m [u8]> {
     let (mut has_domain, mut descriptors, mut has_hits) = (false, 0_usize, false);
     let mut fields = Fields(message);
     while let Some(field) = fields.next()? {
@@ -75,9 +76,13 @@ pub fn check_as_request(message: &[u8]) -> Option<Cow<'_, [u8]>> {
         return None;
     }
     if has_hits {
-        return Some(message.into());
+        return Some(message);
     }
-    Some([message, &ONE_HIT].concat().into())
+    buffer.clear();
+    buffer.shrink_to(KEPT_CHECK_BYTES_MAX);
+    buffer.extend_from_slice(message);
+    buffer.extend_from_slice(&ONE_HIT);
+    Some(buffer)
 }
 
 /// Whether a descriptor has nothing but entries with keys.
@@ -247,7 +252,7 @@ mod tests {
             vec![good.clone(); SHORT_CALL_DESCRIPTORS_MAX],
             vec![good; SHORT_CALL_DESCRIPTORS_MAX + 1],
         ];
-        let mut read_quickly = 0;
+        let (mut read_quickly, mut buffer) = (0, Vec::new());
         for domain in ["", "d"] {
             for descriptors in &lists {
                 for hits in [None, Some(0), Some(1), Some(7), Some(1 << 32)] {
@@ -257,12 +262,12 @@ mod tests {
                         hits,
                     };
                     let message = check.encode_to_vec();
-                    let Some(quick) = check_as_request(&message) else {
+                    let Some(quick) = check_as_request(&message, &mut buffer) else {
                         continue;
                     };
                     read_quickly += 1;
                     let mut request = Request::default();
-                    decode(&quick, policy, &mut request).unwrap();
+                    decode(quick, policy, &mut request).unwrap();
                     let call = Call::Check(check);
                     let (expected, _) = read(&call).unwrap();
                     assert_eq!(found(&request), found(&expected));
@@ -282,7 +287,10 @@ mod tests {
         let mut message = text.encode_to_vec();
         let at = message.windows(3).position(|part| part == b"ann").unwrap();
         message[at] = 0xff;
-        assert!(check_as_request(&message).is_none(), "no UTF-8");
-        assert!(check_as_request(&[8, 1]).is_none(), "no text");
+        assert!(
+            check_as_request(&message, &mut buffer).is_none(),
+            "no UTF-8"
+        );
+        assert!(check_as_request(&[8, 1], &mut buffer).is_none(), "no text");
     }
 }

@@ -66,12 +66,9 @@ impl<'d> EncodedResponse<'d> {
         }
     }
 
-    /// A response of which only the decision is read.
-    pub(crate) fn unread(decision: &'d Decision<'d>) -> Self {
-        Self {
-            decision,
-            message: &[],
-        }
+    /// A response with this message. It may be empty where only the decision is read.
+    pub(super) fn of(decision: &'d Decision<'d>, message: &'d [u8]) -> Self {
+        Self { decision, message }
     }
 
     /// How many bytes [`EncodedResponse::write_frame`] writes.

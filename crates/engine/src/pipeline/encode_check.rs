@@ -5,9 +5,12 @@
 //! What it deliberately does not do: choose the content (`api/answer`), encode other calls, whose
 //! tasks use prost.
 
-use tollgate_limiter::{Code, Outcome, PlannedCheck};
+use std::sync::Arc;
 
-use crate::pipeline::api_call::Decided;
+use tollgate_limiter::{Code, Decision, Outcome};
+
+use crate::pipeline::decided_checks::{DecidedCheck, DecidedChecks, NoLimit};
+use crate::pipeline::headers::retry_after_us;
 use tollgate_wire::proto::tollgate::v1::Verdict;
 use tollgate_wire::put::{put_bytes, put_message, put_number};
 
@@ -33,43 +36,74 @@ const LIMIT_RETRY_AFTER: u32 = 9;
 const SECONDS: u32 = 1;
 const NANOS: u32 = 2;
 
-/// One check that was decided.
-pub(super) struct DecidedCheck<'a> {
-    pub(super) descriptor: usize,
-    pub(super) planned: PlannedCheck<'a, 'a>,
-    pub(super) outcome: Outcome,
-}
-
 /// The buffers of answers, used again.
 #[derive(Debug, Default)]
 pub(super) struct CheckBuffers {
     answer: Vec<u8>,
+    /// The encoded limits, which stand behind what is left of the tightest of them.
+    limits: Vec<u8>,
     window: String,
+    duration: LastDuration,
+}
+
+/// The duration that was encoded last. The next one mostly equals it: the reset of a request's
+/// tightest limit is written twice.
+#[derive(Debug, Default)]
+struct LastDuration {
+    us: u64,
+    encoded: Vec<u8>,
 }
 
 // === impl CheckBuffers ===
 
 impl CheckBuffers {
-    /// Begins an answer with what is left of its tightest limit, if it has one.
-    pub(super) fn begin(&mut self, decided: &Decided, tightest: Option<Outcome>) {
-        let into = &mut self.answer;
+    /// The answer of this decision: what prost would write of it. There are no checks where a
+    /// setting answered; the rules' names are by their index.
+    #[inline]
+    pub(super) fn encode(
+        &mut self,
+        decision: &Decision<'_>,
+        checks: Option<(&DecidedChecks<'_>, &[Arc<str>])>,
+    ) -> &[u8] {
+        let mut tightest: Option<((bool, u64), Outcome)> = None;
+        self.limits.clear();
+        if let Some((checks, names)) = checks {
+            for one in checks.iter() {
+                let rule = one.planned.origin.rule();
+                let name = rule.and_then(|rule| names.get(rule.index));
+                self.put_limit(&one, name.map_or("", |name| name), checks.refuses(&one));
+                let tightness = checks.tightness(&one);
+                if tightest.is_none_or(|(least, _)| tightness < least) {
+                    tightest = Some((tightness, one.outcome));
+                }
+            }
+        }
+        let (into, duration) = (&mut self.answer, &mut self.duration);
         into.clear();
-        put_number(into, VERDICT, verdict(decided.code));
-        if let Some(tightest) = tightest {
+        put_number(into, VERDICT, verdict(decision.code));
+        if let Some((_, tightest)) = tightest {
             // Absent means that there is no limit, so a 0 is written.
             if tightest.remaining == 0 {
                 into.extend_from_slice(&ZERO_REMAINING);
             }
             put_number(into, REMAINING, tightest.remaining);
-            put_duration(into, RESET, tightest.reset_us);
+            duration.put(into, RESET, tightest.reset_us);
         }
-        if let Some(retry_us) = decided.retry_us {
-            put_duration(into, RETRY_AFTER, retry_us);
+        if let Some(retry_us) = retry_after_us(decision) {
+            duration.put(into, RETRY_AFTER, retry_us);
         }
+        into.extend_from_slice(&self.limits);
+        if self.limits.is_empty()
+            && let Some((checks, _)) = checks
+            && let Some(why) = NoLimit::of(checks.plan)
+        {
+            put_bytes(into, NO_LIMIT, why.name().as_bytes());
+        }
+        into
     }
 
     /// Adds a limit, of the rule of this name.
-    pub(super) fn limit(&mut self, check: &DecidedCheck<'_>, rule: &str, is_refused: bool) {
+    fn put_limit(&mut self, check: &DecidedCheck<'_>, rule: &str, is_refused: bool) {
         let (limit, outcome) = (&check.planned.check.limit, check.outcome);
         let name = check.planned.origin.rule().map_or("", |rule| &*rule.name);
         let code = if is_refused {
@@ -79,7 +113,8 @@ impl CheckBuffers {
         };
         self.window.clear();
         limit.write_window(&mut self.window);
-        put_message(&mut self.answer, LIMITS, |into| {
+        let duration = &mut self.duration;
+        put_message(&mut self.limits, LIMITS, |into| {
             put_number(into, DESCRIPTOR, check.descriptor as u64);
             put_bytes(into, NAME, name.as_bytes());
             put_bytes(into, RULE, rule.as_bytes());
@@ -87,21 +122,11 @@ impl CheckBuffers {
             put_bytes(into, WINDOW, self.window.as_bytes());
             put_number(into, LIMIT_VERDICT, verdict(code));
             put_number(into, LIMIT_REMAINING, outcome.remaining);
-            put_duration(into, LIMIT_RESET, outcome.reset_us);
+            duration.put(into, LIMIT_RESET, outcome.reset_us);
             if let Some(retry_us) = outcome.retry_us.filter(|_| is_refused) {
-                put_duration(into, LIMIT_RETRY_AFTER, retry_us);
+                duration.put(into, LIMIT_RETRY_AFTER, retry_us);
             }
         });
-    }
-
-    /// Says why no limit applies.
-    pub(super) fn no_limit(&mut self, why: &str) {
-        put_bytes(&mut self.answer, NO_LIMIT, why.as_bytes());
-    }
-
-    /// The message.
-    pub(super) fn message(&self) -> &[u8] {
-        &self.answer
     }
 }
 
@@ -113,10 +138,17 @@ fn verdict(code: Code) -> u64 {
     verdict as u64
 }
 
-/// Puts a duration to the microsecond, also one of 0.
-fn put_duration(into: &mut Vec<u8>, field: u32, us: u64) {
-    put_message(into, field, |into| {
-        put_number(into, SECONDS, us / 1_000_000);
-        put_number(into, NANOS, us % 1_000_000 * 1_000);
-    });
+// === impl LastDuration ===
+
+impl LastDuration {
+    /// Puts a duration to the microsecond, also one of 0.
+    fn put(&mut self, into: &mut Vec<u8>, field: u32, us: u64) {
+        if self.us != us {
+            self.us = us;
+            self.encoded.clear();
+            put_number(&mut self.encoded, SECONDS, us / 1_000_000);
+            put_number(&mut self.encoded, NANOS, us % 1_000_000 * 1_000);
+        }
+        put_message(into, field, |into| into.extend_from_slice(&self.encoded));
+    }
 }

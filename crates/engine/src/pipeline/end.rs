@@ -6,14 +6,15 @@ use tollgate_limiter::{Code, Decision, OnUndecided, Outcome, Plan, Request, Stat
 
 use crate::decisions::has_event;
 use crate::ended::{End, Ended, RequestError};
-use crate::pipeline::api_call::ApiCall;
+use crate::pipeline::api::after_refunds;
+use crate::pipeline::decided_checks::DecidedChecks;
 use crate::pipeline::decode::decode;
 use crate::pipeline::dynamic_metadata::dynamic_metadata;
 use crate::pipeline::encode::EncodedResponse;
 use crate::pipeline::live_verdict::LiveVerdict;
 use crate::pipeline::observers::ObserverContext;
 use crate::pipeline::pending::{CheckResults, PendingRequest, Scratch, Stage};
-use crate::pipeline::{Pipeline, debug_lines, over_limit};
+use crate::pipeline::{Generation, Pipeline, debug_lines, over_limit};
 use tollgate_admin_api::Reason;
 use tollgate_store::StoreError;
 use tollgate_wire::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -40,8 +41,13 @@ impl Pipeline {
             Stage::Bound(code, _) => {
                 self.show_unmatched(pending, scratch, now_us, End::Bound(code));
                 let decision = Decision::of_code(code);
-                let buffer = &mut scratch.response;
-                Some(respond(Ok(EncodedResponse::new(&decision, buffer, |_| ()))))
+                let response = match pending.api.as_deref() {
+                    Some(api) if api.is_encoded => {
+                        EncodedResponse::of(&decision, scratch.check.encode(&decision, None))
+                    }
+                    _ => EncodedResponse::new(&decision, &mut scratch.response, |_| ()),
+                };
+                Some(respond(Ok(response)))
             }
             Stage::Planned(rules) => {
                 let plan = Plan::from_buffer(std::mem::take(&mut pending.plan), &rules.rules);
@@ -102,15 +108,7 @@ impl Pipeline {
                     _ if is_left => None,
                     Some(error) => Some(respond(Err(error))),
                     None => {
-                        let (message, buffer) = (&pending.message, &mut scratch.response);
-                        let api = pending.api.as_deref();
-                        let response = if api.is_none_or(ApiCall::reads_response) {
-                            EncodedResponse::new(&decision, buffer, |into| {
-                                self.encode_extras(message, &plan, &decision, into);
-                            })
-                        } else {
-                            EncodedResponse::unread(&decision)
-                        };
+                        let response = self.encode(pending, scratch, &rules, &plan, &decision);
                         Some(respond(Ok(response)))
                     }
                 };
@@ -122,6 +120,35 @@ impl Pipeline {
                 }
                 answer
             }
+        }
+    }
+
+    /// Encodes the response to a request that was decided, as its caller reads it.
+    #[inline]
+    fn encode<'s>(
+        &self,
+        pending: &PendingRequest,
+        scratch: &'s mut Scratch,
+        rules: &Generation,
+        plan: &Plan<'_>,
+        decision: &'s Decision<'s>,
+    ) -> EncodedResponse<'s> {
+        match pending.api.as_deref() {
+            Some(api) if api.is_encoded => {
+                let outcomes = &pending.results.outcomes;
+                let after = after_refunds(plan, outcomes, decision.code);
+                let checks = DecidedChecks {
+                    plan,
+                    outcomes: after.as_deref().unwrap_or(outcomes),
+                    shadow: self.config.modes.shadow,
+                };
+                let checks = Some((&checks, &*rules.names));
+                EncodedResponse::of(decision, scratch.check.encode(decision, checks))
+            }
+            Some(api) if !api.reads_response() => EncodedResponse::of(decision, &[]),
+            _ => EncodedResponse::new(decision, &mut scratch.response, |into| {
+                self.encode_extras(&pending.message, plan, decision, into);
+            }),
         }
     }
 

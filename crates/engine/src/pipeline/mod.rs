@@ -19,6 +19,7 @@ mod candidate;
 mod candidate_rules;
 mod count;
 mod debug_lines;
+mod decided_checks;
 pub mod decode;
 mod dropped;
 mod dynamic_metadata;

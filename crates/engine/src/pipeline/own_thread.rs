@@ -9,7 +9,6 @@ use tokio::runtime::{self, LocalOptions};
 
 use crate::ended::RequestError;
 use crate::pipeline::Pipeline;
-use crate::pipeline::api::ApiError;
 use crate::pipeline::batcher::Batcher;
 use crate::pipeline::encode::EncodedResponse;
 use crate::pipeline::responder::Responder;
@@ -55,10 +54,6 @@ pub(crate) enum NoStream {}
 
 impl Responder for NoStream {
     fn respond(self, _: Result<EncodedResponse<'_>, RequestError>) {
-        match self {}
-    }
-
-    fn respond_check(self, _: Result<&[u8], ApiError>) {
         match self {}
     }
 

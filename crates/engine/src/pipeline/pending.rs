@@ -13,7 +13,7 @@ use tollgate_limiter::{
 };
 
 use crate::ended::{Matched, RequestError};
-use crate::pipeline::api_call::ApiCall;
+use crate::pipeline::api_call::{ApiCall, Rounds};
 use crate::pipeline::encode_check::CheckBuffers;
 use crate::pipeline::live_verdict::{CandidateRequest, LiveVerdict};
 use crate::pipeline::observers::{Noted, Observers};
@@ -60,7 +60,9 @@ pub(crate) struct PendingRequest {
     pub(super) message: Vec<u8>,
     pub(super) noted: Noted,
     /// What a call of the API asks; none for a request of another way in.
-    pub(super) api: Option<Box<ApiCall>>,
+    pub(super) api: Option<Rc<ApiCall>>,
+    /// The order in which its limits are settled; none where all are asked at once.
+    pub(super) rounds: Option<Box<Rounds>>,
     pub(super) began_us: u64,
     /// The live answer, once it was given, where a candidate is to decide too.
     pub(super) live: Option<LiveVerdict>,
@@ -170,6 +172,7 @@ impl PendingRequest {
             self.stage = Stage::default();
         }
         self.api = None;
+        self.rounds = None;
         self.noted.span = None;
         self.results.tentative = None;
         self.message.clear();

@@ -1,19 +1,16 @@
 //! The answer to a call, from the outcomes of its limits.
 
-use std::borrow::Borrow;
 use std::sync::Arc;
 
-use tollgate_limiter::{
-    Code, Cost, Hits, LimitOrigin, Outcome, Plan, PlannedCheck, ReservationOutcome, Step,
-};
+use tollgate_limiter::{Code, Cost, Hits, LimitOrigin, PlannedCheck, ReservationOutcome, Step};
 
 use tollgate_limiter::algorithm::Settled;
 
 use super::bounds::give_way;
 use super::operations::cost_of;
-use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest, NoLimit};
+use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest};
 use crate::pipeline::api_call::{ApiStep, Decided};
-use crate::pipeline::encode_check::{CheckBuffers, DecidedCheck};
+use crate::pipeline::decided_checks::{DecidedCheck, DecidedChecks, NoLimit};
 
 /// Limits that are written before other tasks run.
 const LIMITS_PER_TURN: usize = 256;
@@ -21,12 +18,9 @@ const LIMITS_PER_TURN: usize = 256;
 /// A call and what became of its checks.
 pub(super) struct CallOutcomes<'a> {
     pub(super) call: &'a ApiRequest<'a>,
-    pub(super) plan: &'a Plan<'a>,
-    pub(super) outcomes: &'a [Option<Outcome>],
+    pub(super) checks: DecidedChecks<'a>,
     /// The names of the rules, by their index; none for an answer without its limits.
     pub(super) rule_names: Option<&'a [Arc<str>]>,
-    /// Whether no limit is enforced.
-    pub(super) shadow: bool,
 }
 
 // === impl ApiAnswer ===
@@ -77,7 +71,7 @@ impl ApiAnswer {
 impl CallOutcomes<'_> {
     /// The answer. One of many limits lets other tasks run while it is written.
     pub(super) async fn answer(&self, decided: Decided) -> Result<ApiAnswer, ApiError> {
-        let decided_checks: Vec<_> = self.decided_checks().collect();
+        let decided_checks: Vec<_> = self.checks.iter().collect();
         let mut limits = Vec::new();
         if let Some(names) = self.rule_names {
             limits.reserve_exact(decided_checks.len());
@@ -91,33 +85,6 @@ impl CallOutcomes<'_> {
         self.finish(decided, &decided_checks, limits)
     }
 
-    /// Encodes the answer to a check: what prost would write of [`CallOutcomes::answer`].
-    pub(super) fn encode_check(&self, decided: &Decided, into: &mut CheckBuffers) {
-        let tightest = self.tightest(self.decided_checks());
-        into.begin(decided, tightest);
-        let names = self.rule_names.unwrap_or_default();
-        for one in self.decided_checks() {
-            let rule = one.planned.origin.rule();
-            let rule = rule.and_then(|rule| names.get(rule.index));
-            into.limit(&one, rule.map_or("", |rule| &**rule), self.refuses(&one));
-        }
-        if tightest.is_none()
-            && let Some(why) = NoLimit::of(self.plan)
-        {
-            into.no_limit(why.name());
-        }
-    }
-
-    /// The limit that refused, or that has the fewest hits left.
-    fn tightest<'a>(
-        &self,
-        checks: impl Iterator<Item = impl Borrow<DecidedCheck<'a>>>,
-    ) -> Option<Outcome> {
-        checks
-            .min_by_key(|one| (!self.refuses(one.borrow()), one.borrow().outcome.remaining))
-            .map(|one| one.borrow().outcome)
-    }
-
     fn finish(
         &self,
         decided: Decided,
@@ -125,7 +92,7 @@ impl CallOutcomes<'_> {
         limits: Vec<ApiLimit>,
     ) -> Result<ApiAnswer, ApiError> {
         if decided_checks.is_empty() {
-            let no_limit = NoLimit::of(self.plan);
+            let no_limit = NoLimit::of(self.checks.plan);
             return Ok(ApiAnswer::without_limits(self.call, decided, no_limit));
         }
         let reservation = if decided.was_settled {
@@ -141,7 +108,7 @@ impl CallOutcomes<'_> {
                     .to_owned(),
             ));
         }
-        let tightest = self.tightest(decided_checks.iter());
+        let tightest = self.checks.tightest(decided_checks);
         Ok(ApiAnswer {
             verdict: decided.code,
             reservation,
@@ -157,21 +124,6 @@ impl CallOutcomes<'_> {
             headers: decided.headers,
             response: decided.response,
         })
-    }
-
-    fn decided_checks(&self) -> impl Iterator<Item = DecidedCheck<'_>> {
-        self.plan
-            .descriptor_checks()
-            .filter_map(|(descriptor, position)| {
-                Some(DecidedCheck {
-                    descriptor,
-                    planned: self.plan.planned_check(position)?,
-                    outcome: {
-                        let deciding = self.plan.deciding(position);
-                        self.outcomes.get(deciding).copied().flatten()?
-                    },
-                })
-            })
     }
 
     /// What became of the reservation over all limits. Limits that do not know the id do not matter
@@ -213,7 +165,7 @@ impl CallOutcomes<'_> {
         nothing: ReservationOutcome,
     ) -> ReservationOutcome {
         let mut checks = checks.iter();
-        if !self.shadow && checks.any(|one| !one.planned.origin.shadow_mode()) {
+        if !self.checks.shadow && checks.any(|one| !one.planned.origin.shadow_mode()) {
             ReservationOutcome::Unknown
         } else {
             nothing
@@ -303,14 +255,10 @@ impl CallOutcomes<'_> {
         }
     }
 
-    fn refuses(&self, one: &DecidedCheck<'_>) -> bool {
-        !one.outcome.allowed && !one.planned.origin.shadow_mode() && !self.shadow
-    }
-
     fn limit(&self, one: &DecidedCheck<'_>, rule_names: &[Arc<str>]) -> ApiLimit {
         let PlannedCheck { check, origin } = one.planned;
         let outcome = one.outcome;
-        let refused = self.refuses(one);
+        let refused = self.checks.refuses(one);
         let rule = origin.rule();
         ApiLimit {
             descriptor: one.descriptor,

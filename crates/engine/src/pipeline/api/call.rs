@@ -15,6 +15,7 @@ use super::{ApiAnswer, ApiError, ApiRequest};
 use crate::ended::RequestError;
 use crate::pipeline::api_call::{ApiCall, ApiOutcomes, ApiStep, Decided, Rounds};
 use crate::pipeline::begin::purpose_of;
+use crate::pipeline::decided_checks::DecidedChecks;
 use crate::pipeline::decode::SHORT_CALL_DESCRIPTORS_MAX;
 use crate::pipeline::headers::retry_after_us;
 use crate::pipeline::message::encode_request;
@@ -153,12 +154,15 @@ impl Pipeline {
         decided: Decided,
     ) -> Result<ApiAnswer, ApiError> {
         let after = after_refunds(plan, outcomes, decided.code);
-        CallOutcomes {
-            call,
+        let checks = DecidedChecks {
             plan,
             outcomes: after.as_deref().unwrap_or(outcomes),
-            rule_names,
             shadow: self.config.modes.shadow,
+        };
+        CallOutcomes {
+            call,
+            checks,
+            rule_names,
         }
         .answer(decided)
         .await
@@ -168,13 +172,17 @@ impl Pipeline {
     pub(in crate::pipeline) fn begin_api(
         &self,
         request: &Request<'_>,
-        mut api: Box<ApiCall>,
+        api: Rc<ApiCall>,
         pending: &mut PendingRequest,
     ) {
+        if is_planned(request, &api, pending) {
+            pending.api = Some(api);
+            return;
+        }
         pending.stage = match std::mem::take(&mut pending.stage) {
             // A setting can answer what is beyond a bound. It cannot settle.
             Stage::Bound(_, error) if !api.step.takes() || api.is_quiet => Stage::Failed(error),
-            Stage::Planned(rules) => match self.plan_api(request, &rules, &mut api, pending) {
+            Stage::Planned(rules) => match self.plan_api(request, &rules, &api, pending) {
                 Ok(()) => Stage::Planned(rules),
                 Err(error) => Stage::Failed(error),
             },
@@ -189,13 +197,14 @@ impl Pipeline {
         &self,
         request: &Request<'_>,
         rules: &Generation,
-        api: &mut ApiCall,
+        api: &ApiCall,
         pending: &mut PendingRequest,
     ) -> Result<(), RequestError> {
         let step = api.step;
+        let only_takes = pending.plan.only_takes();
         let mut plan = pending.take_plan(&rules.rules);
         // The message of such a check has planned what it takes.
-        let set = if step == ApiStep::Check && plan.only_takes() {
+        let set = if api.is_check() && only_takes {
             Ok(())
         } else {
             let operations = Operations::new(api, request, &self.hash, &self.estimates);
@@ -210,14 +219,19 @@ impl Pipeline {
             ApiStep::Check | ApiStep::Reserve { .. } => purpose_of(&plan),
             _ => Purpose::Decide,
         };
-        let bytes_max = api.answer_bytes_max;
-        let is_too_large = bytes_max.is_some_and(|max| answer_bytes(api, rules, &plan) > max);
-        let rounds = api.settles_once().then(|| Rounds::new(request, &plan));
+        let is_too_large = is_too_large(api, || {
+            let limits = plan.planned_checks();
+            limits
+                .map(|planned| rules.limit_bytes(planned.origin.rule()))
+                .sum()
+        });
+        pending.rounds = api
+            .settles_once()
+            .then(|| Rounds::new(request, &plan).into());
         if let ApiStep::Told { refused } = step {
             pending.results.outcomes = told_outcomes(&plan, &api.known, refused);
         }
         pending.put_plan(plan);
-        api.rounds = rounds.unwrap_or_default();
         set.map_err(RequestError::Invalid)?;
         if is_too_large {
             return Err(self.answer_too_large());
@@ -235,11 +249,25 @@ impl Pipeline {
     ) -> Option<Result<ApiOutcomes, RequestError>> {
         refuse_peeks(pending);
         let undecided = pending.results.error.clone();
-        let rules = match &pending.stage {
-            Stage::Planned(rules) => Some(Arc::clone(&rules.0)),
-            Stage::Bound(..) | Stage::Failed(_) => None,
-        };
-        let decided = self.end_decided(pending, scratch, now_us, is_left);
+        let rules = pending.rules().map(|rules| Arc::clone(&rules.0));
+        let rounds = pending.rounds.as_ref();
+        let was_settled = rounds.is_some_and(|rounds| rounds.was_settled);
+        let api = pending.api.as_ref();
+        let has_response = api.is_some_and(|api| api.reads_response());
+        let decided = self.end(pending, scratch, now_us, is_left, |response| {
+            let response = response?;
+            let decision = response.decision;
+            let headers = self.config.headers.as_ref();
+            let headers = headers.map_or_else(Vec::new, |headers| headers.of(decision));
+            let headers = headers.into_iter();
+            Ok(Decided {
+                code: decision.code,
+                retry_us: retry_after_us(decision),
+                headers: headers.map(|header| (header.key, header.value)).collect(),
+                response: has_response.then(|| response.message()),
+                was_settled,
+            })
+        });
         Some(decided?.map(|decided| ApiOutcomes {
             decided,
             rules,
@@ -247,78 +275,6 @@ impl Pipeline {
             outcomes: std::mem::take(&mut pending.results.outcomes),
             undecided,
         }))
-    }
-
-    /// Ends a check of the API, and hands the encoded answer to the stream that it came by, unless
-    /// the caller has left.
-    pub(in crate::pipeline) fn end_check(
-        &self,
-        pending: &mut PendingRequest,
-        scratch: &mut Scratch,
-        now_us: u64,
-        is_left: bool,
-        respond: impl FnOnce(Result<&[u8], ApiError>),
-    ) {
-        let rules = match &pending.stage {
-            Stage::Planned(rules) => Some(Rc::clone(rules)),
-            Stage::Bound(..) | Stage::Failed(_) => None,
-        };
-        let decided = match self.end_decided(pending, scratch, now_us, is_left) {
-            Some(Ok(decided)) => decided,
-            Some(Err(error)) => return respond(Err(error.into())),
-            None => return,
-        };
-        let into = &mut scratch.check;
-        if let Some(rules) = rules {
-            let plan = pending.take_plan(&rules.rules);
-            let after = after_refunds(&plan, &pending.results.outcomes, decided.code);
-            CallOutcomes {
-                // What is asked is in the plan.
-                call: &ApiRequest {
-                    request: Request::default(),
-                    operation: ApiStep::Check,
-                    id: "",
-                    deadline: Deadline::NEVER,
-                    parent: None,
-                },
-                plan: &plan,
-                outcomes: after.as_deref().unwrap_or(&pending.results.outcomes),
-                rule_names: Some(&rules.names),
-                shadow: self.config.modes.shadow,
-            }
-            .encode_check(&decided, into);
-            pending.put_plan(plan);
-        } else {
-            into.begin(&decided, None);
-        }
-        respond(Ok(into.message()));
-    }
-
-    /// Ends a call of the API, and says what the decision says of it.
-    fn end_decided(
-        &self,
-        pending: &mut PendingRequest,
-        scratch: &mut Scratch,
-        now_us: u64,
-        is_left: bool,
-    ) -> Option<Result<Decided, RequestError>> {
-        let api = pending.api.as_ref();
-        let was_settled = api.is_some_and(|api| api.rounds.was_settled);
-        let has_response = api.is_some_and(|api| api.reads_response());
-        self.end(pending, scratch, now_us, is_left, |response| {
-            let response = response?;
-            let decision = response.decision;
-            let headers = self.config.headers.as_ref();
-            let headers = headers.map_or_else(Vec::new, |headers| headers.of(decision));
-            let headers = headers.into_iter();
-            Ok::<_, RequestError>(Decided {
-                code: decision.code,
-                retry_us: retry_after_us(decision),
-                headers: headers.map(|header| (header.key, header.value)).collect(),
-                response: has_response.then(|| response.message()),
-                was_settled,
-            })
-        })
     }
 }
 
@@ -329,7 +285,7 @@ pub(super) fn peeked(call: &ApiRequest<'_>) -> Vec<Hits> {
 }
 
 /// What is left of the limits of a refused request whose other hits go back.
-fn after_refunds(
+pub(in crate::pipeline) fn after_refunds(
     plan: &Plan<'_>,
     outcomes: &[Option<Outcome>],
     code: Code,
@@ -338,10 +294,18 @@ fn after_refunds(
     go_back.then(|| plan.after_refunds(outcomes))
 }
 
-/// How large the answer to a planned call can be.
-fn answer_bytes(api: &ApiCall, rules: &Generation, plan: &Plan<'_>) -> usize {
+/// Whether the message of a call has planned all of it, and its answer is surely small enough.
+fn is_planned(request: &Request<'_>, api: &ApiCall, pending: &PendingRequest) -> bool {
+    let Stage::Planned(rules) = &pending.stage else {
+        return false;
+    };
+    let limits_bytes = request.len().saturating_mul(rules.descriptor_bytes_max);
+    api.is_check() && pending.plan.only_takes() && !is_too_large(api, || limits_bytes)
+}
+
+/// Whether the answer to a call can be larger than it may be, where its limits are so many bytes.
+fn is_too_large(api: &ApiCall, limits_bytes: impl FnOnce() -> usize) -> bool {
     let bytes = ANSWER_BYTES + api.id.len() * ESCAPED_BYTES;
-    let limits = plan.planned_checks();
-    let limits = limits.map(|planned| rules.limit_bytes(planned.origin.rule()));
-    bytes + limits.sum::<usize>()
+    let max = api.answer_bytes_max;
+    max.is_some_and(|max| bytes.saturating_add(limits_bytes()) > max)
 }

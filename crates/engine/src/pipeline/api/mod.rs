@@ -20,17 +20,19 @@ mod told;
 use std::sync::Arc;
 
 use tollgate_limiter::algorithm::Settled;
-use tollgate_limiter::{Code, DescriptorPlan, Plan, Request, ReservationOutcome};
+use tollgate_limiter::{Code, Request, ReservationOutcome};
 
 pub(in crate::pipeline) use self::bounds::SHORT_REQUEST_CHECKS_MAX;
 pub use self::bounds::{
     API_CALLS_MAX, API_HITS_MAX, BatchProgress, RESERVATION_ID_BYTES_MAX, give_way,
     new_reservation_id,
 };
+pub(in crate::pipeline) use self::call::after_refunds;
 pub(in crate::pipeline) use self::operations::refuse_peeks;
 
 use crate::ended::RequestError;
 use crate::pipeline::api_call::ApiStep;
+pub use crate::pipeline::decided_checks::NoLimit;
 use tollgate_store::Deadline;
 use tollgate_telemetry::tracing::TraceParent;
 
@@ -162,18 +164,6 @@ pub struct ApiAnswer {
     pub response: Option<Vec<u8>>,
 }
 
-tollgate_limiter::named! {
-    /// Why no limit applies to a call. The names are for callers, as in records of decisions.
-    pub enum NoLimit {
-        /// No rules have its domain.
-        UnknownDomain = "unknown_domain",
-        /// No rule with a limit matches a descriptor.
-        NoRule = "no_rule",
-        /// A rule that matches says `unlimited`.
-        Unlimited = "unlimited",
-    }
-}
-
 /// One limit of an answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ApiLimit {
@@ -204,24 +194,6 @@ impl From<RequestError> for ApiError {
         match error {
             RequestError::Invalid(why) => Self::Invalid(why),
             error => Self::Request(error),
-        }
-    }
-}
-
-// === impl NoLimit ===
-
-impl NoLimit {
-    /// Of a plan. None where it has a limit.
-    pub(crate) fn of(plan: &Plan<'_>) -> Option<Self> {
-        let mut descriptors = plan.descriptors().iter();
-        if plan.descriptor_checks().next().is_some() {
-            None
-        } else if !plan.domain_known() {
-            Some(Self::UnknownDomain)
-        } else if descriptors.any(|one| matches!(one, DescriptorPlan::Unlimited)) {
-            Some(Self::Unlimited)
-        } else {
-            Some(Self::NoRule)
         }
     }
 }

@@ -12,7 +12,6 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::rc::Rc;
 
 use tollgate_limiter::reservation::COST_ONE;
 use tollgate_limiter::{
@@ -22,7 +21,7 @@ use tollgate_limiter::{
 
 use super::answer::own_cost;
 use crate::pipeline::api_call::Rounds;
-use crate::pipeline::pending::{PendingRequest, Stage};
+use crate::pipeline::pending::PendingRequest;
 
 /// How many limits are settled one after the other, until one knows the id. A limit need not: it is
 /// in shadow mode, or younger than the reservation. Where so many do not know it, the rest is
@@ -47,23 +46,23 @@ impl Rounds {
 impl PendingRequest {
     /// The positions of the checks that are asked now; none where all are asked at once.
     pub(in crate::pipeline) fn round(&self) -> Option<&[usize]> {
-        let api = self.api.as_ref()?;
-        let now = &api.rounds.now;
-        (!now.is_empty() || api.is_told()).then_some(now)
+        if self.is_told() {
+            return Some(&[]);
+        }
+        self.rounds.as_ref().map(|rounds| &*rounds.now)
     }
 
     /// Goes on to the next round of checks; false if there is none. Where the limit that was
     /// settled alone was not decided, the others are not asked.
     pub(in crate::pipeline) fn next_round(&mut self) -> bool {
-        let Stage::Planned(rules) = &self.stage else {
+        let Some(rules) = self.rules() else {
             return false;
         };
-        let rules = Rc::clone(rules);
-        let Some(mut api) = self.api.take() else {
+        let Some(mut rounds) = self.rounds.take() else {
             return false;
         };
-        let goes_on = self.go_on(&mut api.rounds, &rules.rules);
-        self.api = Some(api);
+        let goes_on = self.go_on(&mut rounds, &rules.rules);
+        self.rounds = Some(rounds);
         goes_on
     }
 
@@ -181,6 +180,7 @@ mod tests {
     use std::future::Future;
     use std::num::NonZeroU32;
     use std::pin::Pin;
+    use std::rc::Rc;
     use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
 

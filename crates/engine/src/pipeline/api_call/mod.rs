@@ -61,15 +61,15 @@ pub struct ApiCall {
     pub(super) peeked: Vec<Hits>,
     /// How many bytes its answer may have; none for an answer without its limits.
     pub(super) answer_bytes_max: Option<usize>,
-    /// The order in which its limits are settled; empty where all are asked at once.
-    pub(super) rounds: Rounds,
+    /// Whether the thread that decides it encodes its answer, and not a task.
+    pub(super) is_encoded: bool,
     /// Whether no observer sees it: it is a step of a call that is not over.
     pub(super) is_quiet: bool,
     /// What is known of the limits of hits that are told. Empty for other calls.
     pub(super) known: Vec<Option<Outcome>>,
 }
 
-/// The checks of a settle, one round after the other.
+/// The checks of a settle, one round after the other: the order in which its limits are settled.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     /// Limits to settle alone, until one knows the id.
@@ -78,7 +78,7 @@ pub(super) struct Rounds {
     pub(super) alone: Option<usize>,
     /// The other limits.
     pub(super) rest: Vec<usize>,
-    /// The positions of the checks of this round; empty where all are asked at once.
+    /// The positions of the checks of this round.
     pub(super) now: Vec<usize>,
     /// Whether the reservation was settled before.
     pub(super) was_settled: bool,
@@ -122,7 +122,7 @@ impl ApiCall {
             id: id.into(),
             peeked,
             answer_bytes_max: None,
-            rounds: Rounds::default(),
+            is_encoded: false,
             is_quiet: false,
             known: Vec::new(),
         }
@@ -146,10 +146,11 @@ impl ApiCall {
         self.is_quiet || self.is_told()
     }
 
-    /// A check whose answer may have so many bytes.
-    pub(super) fn check(answer_bytes_max: usize) -> Self {
+    /// A check whose answer is encoded, and may have so many bytes.
+    pub(super) fn encoded_check(answer_bytes_max: usize) -> Self {
         Self {
             answer_bytes_max: Some(answer_bytes_max),
+            is_encoded: true,
             ..Self::new(ApiStep::Check, [], Vec::new())
         }
     }
