@@ -1,5 +1,5 @@
-//! Hits by limit and by what became of them: one load, counted by a model, and what every reader of
-//! a running service says of it.
+//! Hits by limit and by what became of them: one load through a real Envoy, counted by a model, and
+//! what every reader of a running service says of it.
 //!
 //! What it deliberately does not do: draw the live page (`tests/browser`).
 
@@ -10,11 +10,9 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tollgate_test_support::child_process::{KillOnDrop, SpawnTied as _};
 use tollgate_test_support::components::{component, repository};
-use tollgate_test_support::grpc_client::{
-    Code, Descriptor, RateLimitOverride, descriptor, request,
-};
+use tollgate_test_support::envoy_process::{Envoy, OnError};
 use tollgate_test_support::http_client::http;
-use tollgate_test_support::in_process::Service;
+use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::metrics_text::series_value;
 use tollgate_test_support::polling::until;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
@@ -149,53 +147,45 @@ fn named(rule: &str, label: &str) -> String {
     }
 }
 
-fn with_override() -> Descriptor {
-    Descriptor {
-        limit: Some(RateLimitOverride {
-            requests_per_unit: 1,
-            unit: 6,
-            unit_multiplier: None,
-        }),
-        ..descriptor(&[("brought", "x")])
-    }
-}
+/// A header's name and value.
+type Header = (&'static str, &'static str);
 
 /// A limit, and the value of its bucket.
 type Bucket = (Limit, &'static str);
 
-/// The requests, and the buckets that they take from.
-fn load() -> Vec<(Vec<Descriptor>, Vec<Bucket>)> {
-    let user = |value: &'static str| (descriptor(&[("user", value)]), [(S, value), (H, value)]);
+/// The headers of requests to Envoy, which makes a descriptor of each, and the buckets that they
+/// take from.
+fn load() -> Vec<(Vec<Header>, Vec<Bucket>)> {
+    let user = |value: &'static str| ([("user", value)], [(S, value), (H, value)]);
     let mut load = Vec::new();
     for _ in 0..80 {
         let (user, limits) = user("ann");
-        load.push((vec![user], limits.to_vec()));
+        load.push((user.to_vec(), limits.to_vec()));
     }
     for _ in 0..5 {
-        let plan = descriptor(&[("plan", "gold")]);
-        load.push((vec![plan], vec![(YEAR, "gold"), (TWO_YEARS, "gold")]));
-        load.push((vec![descriptor(&[("quiet", "q")])], vec![(QUIET, "q")]));
-        load.push((vec![descriptor(&[("free", "f")])], Vec::new()));
-        load.push((vec![with_override()], vec![(OVERRIDE, "x")]));
+        let plan = vec![(YEAR, "gold"), (TWO_YEARS, "gold")];
+        load.push((vec![("plan", "gold")], plan));
+        load.push((vec![("quiet", "q")], vec![(QUIET, "q")]));
+        load.push((vec![("free", "f")], Vec::new()));
+        load.push((vec![("brought", "x")], vec![(OVERRIDE, "x")]));
     }
     for value in ["one", "two", "one", "one"] {
-        let each = descriptor(&[("each", value)]);
-        load.push((vec![each], vec![(EACH, value)]));
+        load.push((vec![("each", value)], vec![(EACH, value)]));
     }
     for value in ["three", "three", "four"] {
         // Two quotas, and a limit that refuses the second of these requests.
-        let keys = [("small", "q"), ("large", "q"), ("each", value)];
+        let headers = vec![("small", "q"), ("large", "q"), ("each", value)];
         let buckets = vec![(SMALL, "q"), (LARGE, "q"), (EACH, value)];
-        load.push((keys.map(|key| descriptor(&[key])).to_vec(), buckets));
+        load.push((headers, buckets));
     }
     for _ in 0..3 {
-        // One request of three descriptors: the limit of one refuses it for the others.
+        // Three descriptors, two of them of three levels: the limit of one refuses the request for
+        // the others.
         let (user, limits) = user("bob");
-        let c = descriptor(&[("a", "1"), ("b", "2"), ("c", "x.y")]);
-        let d = descriptor(&[("a", "1"), ("b", "2"), ("d", "z")]);
+        let levels = [("a", "1"), ("b", "2"), ("c", "x.y"), ("d", "z")];
         let mut buckets = limits.to_vec();
         buckets.extend([(DEEP_C, "c"), (DEEP_D, "d")]);
-        load.push((vec![user, c, d], buckets));
+        load.push(([&user[..], &levels].concat(), buckets));
     }
     load
 }
@@ -474,8 +464,8 @@ fn check_top(model: &Model, url: &str) {
     assert_eq!(all, [sum(0), sum(1), sum(2)]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_reader_says_which_limit_refused() {
+#[test]
+fn every_reader_says_which_limit_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (log, recording, rules) = (path("log"), path("run.tgrec"), path("rules.yaml"));
@@ -511,11 +501,16 @@ async fn every_reader_says_which_limit_refused() {
     });
 
     let mut model = Model::default();
-    let mut client = Service::connect(service.grpc).await;
-    for (descriptors, buckets) in load {
-        let answer = client.should_rate_limit(request("edge", descriptors)).await;
-        let passes = answer.unwrap().into_inner().overall_code() == Code::Ok;
-        assert_eq!(passes, model.decide(&buckets));
+    let envoy = Envoy::asking(&[&service], OnError::Deny);
+    let mut caller = HttpConnection::open(envoy.edge);
+    for (headers, buckets) in load {
+        let sent: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_bytes()))
+            .collect();
+        let status = caller.get_with("/load", &sent).status;
+        let expected = if model.decide(&buckets) { 200 } else { 429 };
+        assert_eq!(status, expected, "{headers:?}");
     }
 
     // Single decisions: the tap and the log.
