@@ -129,19 +129,24 @@ fn root() -> &'static Path {
 
 /// Every Rust file below a folder, as its path from there and its text.
 fn files(folder: &Path) -> BTreeMap<String, String> {
-    fn walk(base: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
+    files_in(folder, "rs")
+}
+
+/// Every file with this extension below a folder, as its path from there and its text.
+fn files_in(base: &Path, extension: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![base.to_owned()];
+    while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path: PathBuf = entry.unwrap().path();
             if path.is_dir() {
-                walk(base, &path, files);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
                 let name = path.strip_prefix(base).unwrap().display().to_string();
-                files.insert(name, fs::read_to_string(&path).unwrap());
+                found.insert(name, fs::read_to_string(&path).unwrap());
             }
         }
     }
-    let mut found = BTreeMap::new();
-    walk(folder, folder, &mut found);
     found
 }
 
@@ -228,6 +233,41 @@ fn only_the_clock_asks_the_time() {
                 !asks || file == "crates/system/src/clock.rs",
                 "{file}:{number}: time is an argument; see crates/system/src/clock.rs"
             );
+        }
+    }
+}
+
+/// Leases and waits of a client hold whatever becomes of the system's clock.
+#[test]
+fn clients_measure_time_by_a_clock_that_nobody_can_set() {
+    let clients: [(&str, &str, &[&str]); 5] = [
+        (
+            "go",
+            "go",
+            &["Unix(", "UnixMilli(", "UnixNano(", "Round(0)"],
+        ),
+        ("java/src/main", "java", &["currentTimeMillis", ".now("]),
+        ("node/src", "ts", &["Date.now", "new Date()"]),
+        ("python/src", "py", &["time.time", "datetime"]),
+        ("rust/src", "rs", &["SystemTime", "Utc::now"]),
+    ];
+    for (folder, extension, wall_clocks) in clients {
+        let files = files_in(&root().join("clients").join(folder), extension);
+        assert!(files.len() > 5, "{folder}: {files:?}");
+        for (file, text) in files {
+            if file.ends_with("_test.go") || file.starts_with("gen/") {
+                continue;
+            }
+            for (number, line) in code(&text) {
+                // gRPC of Node takes deadlines by the system's clock.
+                let is_grpc_time =
+                    line.trim() == "return Date.now() + deadline - performance.now();";
+                let asks = wall_clocks.iter().any(|clock| line.contains(clock));
+                assert!(
+                    !asks || is_grpc_time,
+                    "clients/{folder}/{file}:{number}: {line}"
+                );
+            }
         }
     }
 }

@@ -56,7 +56,7 @@ export class CheckStream {
       };
       const timer = setTimeout(() => {
         this.#abandon(check, callError(status.DEADLINE_EXCEEDED, "the service did not answer before the deadline"));
-      }, limits.deadline - Date.now());
+      }, limits.deadline - performance.now());
       const check: PendingCheck = {
         request,
         settle: (answer) => {

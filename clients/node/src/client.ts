@@ -357,7 +357,7 @@ export class Client {
   }
 
   #limits(signal: AbortSignal | undefined, leastMs = 0): CallLimits {
-    return { deadline: Date.now() + Math.max(this.#options.deadlineMs, leastMs), signal };
+    return { deadline: performance.now() + Math.max(this.#options.deadlineMs, leastMs), signal };
   }
 }
 

@@ -14,7 +14,7 @@ import type { ResolvedOptions, TlsOptions } from "./options.js";
 
 /** How long a call may take, and what cancels it. */
 export interface CallLimits {
-  /** Milliseconds since 1970. */
+  /** A time of `performance.now`. */
   readonly deadline: number;
   readonly signal: AbortSignal | undefined;
 }
@@ -47,7 +47,7 @@ export class Connections {
 
   /** Connects, and waits until an address is connected. Returns whether one is in time. */
   async ready(timeoutMs: number): Promise<boolean> {
-    const deadline = Date.now() + timeoutMs;
+    const deadline = grpcTime(performance.now() + timeoutMs);
     const waits = this.#clients.map(
       (client) =>
         new Promise<void>((resolve, reject) => {
@@ -89,7 +89,7 @@ export class Connections {
       const ready = this.#connected();
       if (ready !== undefined) return ready;
       const pending = this.#clients.map((client) => client.getChannel()).filter(isPending);
-      if (pending.length === 0 || this.#closed || Date.now() >= limits.deadline || limits.signal?.aborted)
+      if (pending.length === 0 || this.#closed || performance.now() >= limits.deadline || limits.signal?.aborted)
         return this.#nextInTurn();
       await Promise.race(pending.map((channel) => stateChange(channel, limits.deadline)));
     }
@@ -115,9 +115,14 @@ function isPending(channel: Channel): boolean {
   return state === connectivityState.IDLE || state === connectivityState.CONNECTING;
 }
 
+/** A time of `performance.now` as gRPC takes it: milliseconds since 1970, by a clock that can be set. */
+function grpcTime(deadline: number): number {
+  return Date.now() + deadline - performance.now();
+}
+
 function stateChange(channel: Channel, deadline: number): Promise<void> {
   return new Promise((resolve) => {
-    channel.watchConnectivityState(channel.getConnectivityState(false), new Date(deadline), () => {
+    channel.watchConnectivityState(channel.getConnectivityState(false), new Date(grpcTime(deadline)), () => {
       resolve();
     });
   });
@@ -137,7 +142,7 @@ function sendUnary<Q, A>(
       method.responseDeserialize,
       request,
       new Metadata(),
-      { deadline },
+      { deadline: grpcTime(deadline) },
       (error: ServiceError | null, answer?: A) => {
         signal?.removeEventListener("abort", cancel);
         if (signal?.aborted) reject(abortReason(signal));

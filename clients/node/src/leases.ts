@@ -249,7 +249,7 @@ export class Leases {
     this.#closed = true;
     const limits = this.#options.limits(0);
     const inFlight = Array.from(this.#entries.values()).flatMap(({ call }) => call?.outcome ?? []);
-    const wait = sleep(limits.deadline - Date.now(), undefined, { ref: false });
+    const wait = sleep(limits.deadline - performance.now(), undefined, { ref: false });
     await Promise.race([Promise.all(inFlight), wait]);
     this.#emptyAll();
     await this.#send([], this.#takeReturns(), limits);
