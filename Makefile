@@ -542,7 +542,7 @@ test-clients: $(CLIENT_LANGUAGES:%=test-client-%) clients
 	$(VENV)/bin/python tests/client_packages/install.py $(CLIENT_LANGUAGES)
 
 test-demo: clients target/debug/tollgate
-	python3 examples/demo/demo.py --check
+	python3 examples/demo/demo.py --check --bucket-minutes $(or $(MINUTES),0.5)
 
 demo: deps-all clients target/debug/tollgate
 	python3 examples/demo/demo.py

@@ -7,6 +7,8 @@ of their requests without a call. With --check it also stops, kills and restarts
 - exactly 1,000 requests are admitted, and every service admitted some of them,
 - never more are admitted when tollgate restarts with a snapshot, is killed beside a Redis, or when a service is killed:
   at most the hits are lost that services held; a reset admits at most those in addition,
+- a token bucket that all of them ask for more than it gives (for --bucket-minutes) admits at most its burst and what
+  flows in while it is asked and while a lease is valid,
 - each service answers as its `on_error` says while tollgate is away, and asks tollgate again when it is back,
 - no decision takes longer than its deadline, by the services' own counts,
 - no service ends, and none has more threads, open files or memory than before.
@@ -47,6 +49,8 @@ ON_ERROR = ["allow", "deny", "local"]
 PATIENCE_SECONDS = 120
 # A service without requests asks for no lease after a second, and has a second for that call; a lease is valid for two.
 LEASES_END_SECONDS = 5
+LEASE_AGE_SECONDS = 2
+BURST, RATE = 100, 20
 
 # The command of each service, with further variables. There are two of each language.
 SERVICES = {
@@ -312,19 +316,45 @@ class Demo:
             if not left <= rest <= most:
                 raise Failed(f"{what}: {rest} admitted, not {left} to {most}")
 
+    def bucket(self, minutes):
+        """All services and Envoy ask a token bucket for more than it gives, for so long."""
+        self.limit_by(f"unit: second, requests_per_unit: {RATE}, algorithm: token_bucket, burst: {BURST}")
+        time.sleep(LEASES_END_SECONDS)
+        began = time.monotonic()
+        self.tollgate.end()
+        self.start_tollgate()
+        admitted = self.wake()
+        counts = collections.defaultdict(collections.Counter)
+        with self.load(counts):
+            time.sleep(60 * minutes)
+        took = time.monotonic() - began
+        admitted += sum(of[200] for of in counts.values())
+        asked = sum(of.total() for of in counts.values())
+        most = BURST + RATE * (took + LEASE_AGE_SECONDS)
+        print(f"a token bucket: {admitted} of {asked} admitted in {took:.0f} s, at most {most:.0f}")
+        if not admitted <= most < asked:
+            raise Failed(f"a token bucket: {admitted} of {asked} admitted, at most {most:.0f}")
+
+    def limit_by(self, limit):
+        """The limit of the demo is this one when tollgate starts again."""
+        text = re.sub("rate_limit: {.*}", f"rate_limit: {{ {limit} }}", self.rules.read_text())
+        self.rules = self.folder / "rules.yaml"
+        self.rules.write_text(text)
+
     @contextlib.contextmanager
     def load(self, counts):
-        """Sends requests to every service until the block ends, with counts of statuses by service."""
+        """Sends requests to every service, and to Envoy, until the block ends, with counts of statuses by name."""
         ending = threading.Event()
 
-        def send(service):
+        def send(name, port, path):
             while not ending.is_set():
-                status, _ = get(service.port, timeout=30)
-                counts[service.name][status] += 1
+                status, _ = get(port, path)
+                counts[name][status] += 1
                 ending.wait(0.01)
 
-        with concurrent.futures.ThreadPoolExecutor(len(self.services)) as threads:
-            running = [threads.submit(send, service) for service in self.services]
+        targets = [("envoy", self.edge, "/envoy"), *((service.name, service.port, "/") for service in self.services)]
+        with concurrent.futures.ThreadPoolExecutor(len(targets)) as threads:
+            running = [threads.submit(send, *target) for target in targets]
             try:
                 yield
             finally:
@@ -354,9 +384,7 @@ class Demo:
     def faults(self):
         """Kills and stops tollgate under load, three times each."""
         # A limit that refuses nothing: refusals would come from the services' denial caches while tollgate is away.
-        text = self.rules.read_text().replace(f"requests_per_unit: {LIMIT}", "requests_per_unit: 1000000")
-        self.rules = self.folder / "rules.yaml"
-        self.rules.write_text(text)
+        self.limit_by("unit: day, requests_per_unit: 1000000")
         self.tollgate.end()
         self.start_tollgate()
         self.require_back()
@@ -419,6 +447,7 @@ class Demo:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="kill and stop tollgate under load, and fail unless all is as promised")
+    parser.add_argument("--bucket-minutes", type=float, default=0.5, help="with --check: how long a token bucket is asked")
     parser.add_argument("--tollgate", default=os.environ.get("TOLLGATE_BIN", str(ROOT / "target" / "debug" / "tollgate")))
     parser.add_argument("--envoy", default=str(ROOT / "target" / "venv" / "bin" / "envoy"))
     arguments = parser.parse_args()
@@ -429,7 +458,7 @@ def main():
         del SERVICES[language]
     demos = [(ON_ERROR, share)]
     if arguments.check:
-        demos = [(ON_ERROR, share_and_faults), (["deny"], Demo.leases)]
+        demos = [(ON_ERROR, share_and_faults), (["deny"], lambda demo: leases(demo, arguments.bucket_minutes))]
     for policies, walk in demos:
         with tempfile.TemporaryDirectory() as folder:
             demo = Demo(arguments.tollgate, arguments.envoy, pathlib.Path(folder), policies)
@@ -457,6 +486,12 @@ def share(demo):
         raise Failed(f"not exactly {LIMIT} of {REQUESTS} requests were admitted")
     if set(admitted) != {*SERVICES, "envoy"}:
         raise Failed(f"admitted by {sorted(admitted)} only")
+
+
+def leases(demo, bucket_minutes):
+    demo.bucket(bucket_minutes)
+    demo.limit_by(f"unit: day, requests_per_unit: {LIMIT}")
+    demo.leases()
 
 
 def share_and_faults(demo):
