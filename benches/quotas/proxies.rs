@@ -4,7 +4,8 @@
 //! costs little beside the service. Its thread is of the idle scheduling class: the checks whose
 //! latency is measured go first on their core.
 //!
-//! What it deliberately does not do: enforce assignments (`crates/engine/src/quota/simulation.rs`).
+//! What it deliberately does not do: enforce assignments
+//! (`crates/engine/src/quota/tests/simulation`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

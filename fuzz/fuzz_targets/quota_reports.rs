@@ -2,10 +2,10 @@
 //! is in force of a bucket never exceeds its limit.
 //!
 //! `make fuzz` runs it for a minute. Every `make test` mutates the corpus as well
-//! (`crates/engine/src/quota/report_fuzz.rs`).
+//! (`crates/engine/src/quota/tests/report_fuzz.rs`).
 //!
 //! What it deliberately does not do: gRPC (`tests/service`), leases of replicas
-//! (`crates/engine/src/quota/simulation`).
+//! (`crates/engine/src/quota/tests/simulation`).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

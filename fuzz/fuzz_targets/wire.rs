@@ -2,7 +2,7 @@
 //! reader leaves it to prost.
 //!
 //! `make fuzz` runs it for a minute. Every `make test` mutates the corpus as well
-//! (`crates/engine/src/pipeline/agreement.rs`).
+//! (`crates/engine/src/pipeline/tests/agreement.rs`).
 //!
 //! What it deliberately does not do: frames of gRPC (`tests/service/grpc`).
 #![no_main]

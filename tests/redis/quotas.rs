@@ -1,5 +1,5 @@
 //! Replicas that share a quota: proxies of both replicas get a part of it. That the parts never
-//! exceed the limit is proven where time is simulated (`crates/engine/src/quota/simulation`).
+//! exceed the limit is proven where time is simulated (`crates/engine/src/quota/tests/simulation`).
 //!
 //! `make test-quota` does the same with real Envoys.
 

@@ -6,10 +6,10 @@ pub mod capture;
 pub mod decisions;
 mod ended;
 pub mod estimates;
-#[cfg(test)]
-mod lease_model;
 pub mod pipeline;
 pub mod quota;
 pub mod simulation;
+#[cfg(test)]
+mod tests;
 pub mod top_keys;
 pub mod value_hash;

@@ -221,7 +221,7 @@ mod tests {
             });
             response.write_frame(&mut written);
             prop_assert_eq!(written.len(), response.frame_bytes());
-            let encoded = crate::pipeline::prost_oracle::encode(&decision);
+            let encoded = crate::pipeline::tests::prost_oracle::encode(&decision);
             let message = RateLimitResponse {
                 overall_code: encoded.overall_code,
                 statuses: encoded.statuses,

@@ -8,8 +8,6 @@
 //! A request keeps one generation of rules from its beginning to its end. The only wait is the
 //! store's, under the caller's deadline; a request that matches no limit does not wait at all.
 
-#[cfg(any(test, fuzzing))]
-pub mod agreement;
 mod alone;
 mod api;
 mod api_call;
@@ -42,14 +40,14 @@ mod overrides;
 mod own_thread;
 mod pending;
 mod policy;
-#[cfg(any(test, fuzzing))]
-mod prost_oracle;
 mod quota;
 mod quota_orders;
 mod reservations;
 mod reset;
 mod responder;
 mod shadows;
+#[cfg(any(test, fuzzing))]
+mod tests;
 mod threads;
 
 use std::sync::{Arc, Mutex};
@@ -96,6 +94,8 @@ pub use self::quota::{QuotaParts, QuotaRule, find_quota};
 pub use self::reset::{BucketReset, ResetError};
 pub use self::responder::Responder;
 pub use self::shadows::{SHADOW_SECONDS_MAX, SHADOWED_RULES_MAX, Shadow, ShadowError};
+#[cfg(fuzzing)]
+pub use self::tests::agreement;
 pub use self::threads::CallResponse;
 pub use self::threads::Submission;
 pub use crate::ended::RequestError;

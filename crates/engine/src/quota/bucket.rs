@@ -9,9 +9,9 @@
 //! What it deliberately does not do: send, or know which rule and which id the bucket has.
 
 pub mod figures;
-#[cfg(test)]
-mod lowered_limit;
 mod member;
+#[cfg(test)]
+mod tests;
 
 use self::member::{Member, Members};
 use super::apportion::{DemandCurve, Want, apportion};

@@ -9,12 +9,11 @@ mod lease;
 pub mod play;
 pub mod proxy;
 pub mod registry;
-#[cfg(any(test, fuzzing))]
-pub mod report_fuzz;
 pub mod share;
 pub mod waiting_report;
 
-#[cfg(test)]
-mod simulation;
-#[cfg(test)]
-mod stalls;
+#[cfg(any(test, fuzzing))]
+mod tests;
+
+#[cfg(any(test, fuzzing))]
+pub use self::tests::report_fuzz;

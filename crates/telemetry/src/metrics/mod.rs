@@ -40,8 +40,6 @@ mod limit;
 mod limits;
 mod metric_delta;
 mod notifications;
-#[cfg(test)]
-mod page;
 mod partitions;
 mod process;
 mod quotas;
@@ -266,6 +264,8 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    mod page;
+
     use super::*;
 
     #[test]

@@ -39,6 +39,4 @@ pub use self::schema::schema;
 pub use self::test_file::{KnownSettings, RuleFiles, ServiceSettings, Test, TestFile, WatchedPath};
 
 #[cfg(test)]
-mod quota_tests;
-#[cfg(test)]
 mod tests;

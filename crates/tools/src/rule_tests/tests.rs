@@ -1,5 +1,7 @@
 //! Tests of the runner: what steps do, and what is compared.
 
+mod quotas;
+
 use std::fs;
 use std::path::Path;
 

@@ -6,13 +6,11 @@
 //! What it deliberately does not do: read or write messages (`grpc::services::quota`).
 
 pub mod figures;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod fuzz_harness;
-#[cfg(any(test, fuzzing))]
-mod invariants;
 mod leases;
 mod plan;
 mod report;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};

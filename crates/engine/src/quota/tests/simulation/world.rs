@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::super::bucket::{Action, ShareId, Usage};
-use super::super::lease::ends_after_ms;
-use super::super::proxy::{Proxy, REPORT_MS};
-use super::super::registry::{ProxyAction, action_of};
-use super::super::share::{MicroRate, ONE_PER_SECOND};
 use super::replica::Replica;
 use super::scenario::{DELIVERY_MS_MAX, Random, Scenario, proxy};
+use crate::quota::bucket::{Action, ShareId, Usage};
+use crate::quota::lease::ends_after_ms;
+use crate::quota::proxy::{Proxy, REPORT_MS};
+use crate::quota::registry::{ProxyAction, action_of};
+use crate::quota::share::{MicroRate, ONE_PER_SECOND};
 use tollgate_test_support::rate_lease_table::RateLeaseTable;
 
 /// After data was set back the replicas reach the store for this time.

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use super::tests::known_settings;
-use super::{Coverage, LoadFailure, TestFile, TestResult, load, run};
+use super::known_settings;
+use crate::rule_tests::{Coverage, LoadFailure, TestFile, TestResult, load, run};
 
 const RULES: &str = "\
 domain: edge

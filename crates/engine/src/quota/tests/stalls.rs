@@ -3,8 +3,8 @@
 //!
 //! What it deliberately does not do: play proxies (`simulation`).
 
-use super::bucket::{Bucket, QuotaTimes, Scratch, Usage};
-use super::share::ONE_PER_SECOND;
+use crate::quota::bucket::{Bucket, QuotaTimes, Scratch, Usage};
+use crate::quota::share::ONE_PER_SECOND;
 
 const TIMES: QuotaTimes = QuotaTimes {
     ttl_seconds: 15,

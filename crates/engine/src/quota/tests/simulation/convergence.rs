@@ -1,8 +1,8 @@
 //! How soon shares follow the demand, without faults.
 
-use super::super::bucket::{Action, Bucket, QuotaTimes, Scratch};
-use super::super::registry::action_of;
 use super::scenario::{LIMIT, STEP_MS, TIMES, proxy};
+use crate::quota::bucket::{Action, Bucket, QuotaTimes, Scratch};
+use crate::quota::registry::action_of;
 
 #[test]
 fn shares_follow_the_demand_within_a_time_to_live_and_two_reports() {

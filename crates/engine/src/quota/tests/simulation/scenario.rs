@@ -1,8 +1,8 @@
 //! What a run is: its sizes and times, chance, and mistakes that it must find.
 
-use super::super::bucket::QuotaTimes;
-use super::super::proxy::Proxy;
-use super::super::share::{MicroRate, ONE_PER_SECOND};
+use crate::quota::bucket::QuotaTimes;
+use crate::quota::proxy::Proxy;
+use crate::quota::share::{MicroRate, ONE_PER_SECOND};
 
 pub(super) const STEP_MS: u64 = 100;
 pub(super) const TTL_SECONDS: u32 = 15;

@@ -12,10 +12,10 @@ use std::fmt::Write as _;
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key};
 
+use super::prost_oracle;
 use crate::pipeline::decode::decode;
 use crate::pipeline::message::BURST;
 use crate::pipeline::policy::RequestPolicy;
-use crate::pipeline::prost_oracle;
 use tollgate_limiter::Request;
 use tollgate_wire::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 

@@ -20,7 +20,7 @@ mod world;
 
 use self::scenario::{Fault, LIMIT, STEP_MS, Scenario, TIMES};
 use self::world::run;
-use super::share::ONE_PER_SECOND;
+use crate::quota::share::ONE_PER_SECOND;
 
 /// One process, and five proxies.
 const ALONE: Scenario = Scenario {

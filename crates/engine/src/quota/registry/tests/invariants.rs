@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::{BucketPairs, OutgoingMessage, ProxyAction, QuotaRegistry, StreamId};
+use crate::quota::registry::{BucketPairs, OutgoingMessage, ProxyAction, QuotaRegistry, StreamId};
 use crate::quota::share::{MicroRate, Strategy};
 
 /// An assignment as a proxy may enforce it.

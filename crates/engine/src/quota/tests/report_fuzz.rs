@@ -1,12 +1,12 @@
 //! Any bytes as reports of proxies, read as the quota service reads them. Tests and the fuzz target
 //! `quota_reports` compile this file.
 //!
-//! What it deliberately does not do: drive the registry (`quota::registry::fuzz_harness`), or speak
-//! gRPC (`tests/service`).
+//! What it deliberately does not do: drive the registry (`quota::registry::tests::fuzz_harness`),
+//! or speak gRPC (`tests/service`).
 
 use bytes::Bytes;
 
-use crate::quota::registry::fuzz_harness::{self, Outcome, ReadReport};
+use crate::quota::registry::tests::fuzz_harness::{self, Outcome, ReadReport};
 use crate::quota::waiting_report::WaitingReport;
 
 fn read(message: &[u8]) -> Option<ReadReport> {

@@ -16,9 +16,11 @@ use tokio::sync::mpsc::Receiver;
 use tollgate_limiter::Timestamp;
 
 use super::invariants::SentAssignments;
-use super::{BucketPairs, OutgoingMessage, QuotaBounds, QuotaRegistry, ReportedUsage, StreamId};
 use crate::pipeline::{Generations, QuotaParts};
 use crate::quota::bucket::{QuotaTimes, Usage};
+use crate::quota::registry::{
+    BucketPairs, OutgoingMessage, QuotaBounds, QuotaRegistry, ReportedUsage, StreamId,
+};
 use crate::quota::share::{MicroRate, ONE_PER_SECOND};
 use tollgate_rules::file::{Options, load};
 use tollgate_rules::path::Source;

@@ -7,7 +7,7 @@ use std::{fs, path};
 use prometheus::proto::MetricType;
 use tollgate_http2::Reason;
 
-use super::{Declaration, LabelValues, Metrics};
+use crate::metrics::{Declaration, LabelValues, Metrics};
 
 const PAGE: &str = "../../docs/metrics.md";
 const START: &str = "<!-- metrics: make readme -->\n";

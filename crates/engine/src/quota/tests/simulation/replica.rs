@@ -2,10 +2,10 @@
 
 use tollgate_limiter::Key;
 
-use super::super::bucket::{Action, Bucket, QuotaTimes, Scratch, ShareId, Usage};
-use super::super::lease::{EXCHANGE_MS, EraWatch, LeaseAsk};
-use super::super::share::{MicroRate, Strategy};
 use super::scenario::{Fault, Random, Scenario};
+use crate::quota::bucket::{Action, Bucket, QuotaTimes, Scratch, ShareId, Usage};
+use crate::quota::lease::{EXCHANGE_MS, EraWatch, LeaseAsk};
+use crate::quota::share::{MicroRate, Strategy};
 use tollgate_store::rate_leases::{RateLease, RateLeaseRequest};
 use tollgate_test_support::rate_lease_table::RateLeaseTable;
 
