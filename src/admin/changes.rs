@@ -23,7 +23,7 @@ use crate::admin_api::{
     ValueMode, parse_time, time_text,
 };
 use crate::metrics::AUDIT_LOG;
-use crate::pipeline::{BucketReset, ResetError, SHADOW_SECONDS_MAX, Shadow, ShadowError};
+use crate::pipeline::{ResetError, SHADOW_SECONDS_MAX, Shadow, ShadowError};
 use crate::visible_text::beginning;
 use tollgate_limiter::Timestamp;
 
@@ -63,20 +63,17 @@ pub(super) async fn reset(
     body: Body,
 ) -> Result<Response, ApiFailure> {
     let what = |asked: &ResetRequest| descriptor_words(&state, &asked.domain, &asked.descriptor);
-    let done = |resets: &Vec<BucketReset>| {
+    let done = |resets: &Vec<ResetBucket>| {
         let existed = resets.iter().filter(|reset| reset.existed).count();
         format!("{existed} of {} buckets existed", resets.len())
     };
     let change = Change::new("reset", &client);
-    let resets = change.carry_out(&state, (body, RESET_FORM), what, reset_buckets, done);
-    let buckets = resets.await?.into_iter().map(|reset| ResetBucket {
-        rule: reset.rule,
-        existed: reset.existed,
-    });
+    let reset = change.carry_out(&state, (body, RESET_FORM), what, reset_buckets, done);
+    let reset = reset.await?;
     let response = ResetResponse {
         instance: state.instance.to_string(),
         at: time_text(state.parts.engine.clock.now()),
-        reset: buckets.collect(),
+        reset,
     };
     Ok(json_response(StatusCode::OK, &response))
 }
@@ -84,7 +81,7 @@ pub(super) async fn reset(
 async fn reset_buckets(
     state: AdminState,
     request: ResetRequest,
-) -> Result<Vec<BucketReset>, ApiFailure> {
+) -> Result<Vec<ResetBucket>, ApiFailure> {
     if request.domain.is_empty() || request.descriptor.is_empty() {
         let why = format!("the domain or the descriptor is empty; send {RESET_FORM}");
         return Err(ApiFailure::invalid(why));

@@ -18,8 +18,8 @@ use crate::admin_api::{
     LimitState, Limits, LimitsFrom, ReserveFigures, rule_name, time_text,
 };
 use crate::metrics::ResultCounts;
-use crate::pipeline::{CandidateRules, CandidateSource, Generation, Shadow};
-use tollgate_limiter::{Allowance, Cost, LimitTable, Rule, Timestamp};
+use crate::pipeline::{CandidateRules, Generation, Shadow};
+use tollgate_limiter::{Allowance, Cost, LimitTable, OverrideCounts, Rule, Timestamp};
 
 /// How many rules one response has.
 const LIMITS_MAX: usize = 10_000;
@@ -34,6 +34,15 @@ const NEW_RULES_MAX: usize = 1_000;
 pub(super) struct CandidateLimits<'g> {
     rules: &'g CandidateRules,
     by_name: HashMap<(&'g str, &'g str), usize>,
+}
+
+/// What the states of rules are read from.
+pub(super) struct LimitStates<'g> {
+    pub(super) counts: LimitCounts<'g>,
+    ends: ShadowEnds,
+    candidates: Option<CandidateLimits<'g>>,
+    quotas: RuleSums,
+    overrides: OverrideCounts,
 }
 
 // === impl ShadowEnds ===
@@ -79,11 +88,7 @@ fn limits_of(state: &AdminState, query: &Query) -> Limits {
     let Some(generation) = generation else {
         return limits;
     };
-    let candidates = CandidateLimits::new(&generation);
-    let ends = ShadowEnds::new(state.parts.engine.generations.shadowed());
-    let quotas = RuleSums::new(&state.parts.quotas);
-    let counts = state.rates.counts(&generation);
-    let overrides = generation.rules.override_counts();
+    let states = LimitStates::new(state, &generation);
     let (domain, name) = (query.text("domain"), query.text("rule"));
     for (rule, table) in generation.rules.written_rules() {
         if domain.is_some_and(|domain| *rule.domain != *domain)
@@ -92,9 +97,7 @@ fn limits_of(state: &AdminState, query: &Query) -> Limits {
             continue;
         }
         if limits.limits.len() < LIMITS_MAX {
-            let mut state = limit_state((rule, table), &counts, &ends, candidates.as_ref());
-            state.rlqs = quotas.of(rule);
-            state.overrides = overrides.of_rule(rule);
+            let mut state = states.of(rule, table);
             if let Some(origin) = generation.origins.of(rule.index) {
                 (state.source, state.overlay) = (Some(origin.rule), origin.overlay);
             }
@@ -106,43 +109,48 @@ fn limits_of(state: &AdminState, query: &Query) -> Limits {
     limits
 }
 
-/// One rule, and its table.
-pub(super) fn limit_state(
-    (rule, table): (&Rule, Option<&Arc<LimitTable>>),
-    counts: &LimitCounts<'_>,
-    ends: &ShadowEnds,
-    candidates: Option<&CandidateLimits<'_>>,
-) -> LimitState {
-    let name = rule_name(rule);
-    LimitState {
-        limit: match &rule.allowance {
-            Allowance::Unlimited => None,
-            // Each value has its own.
-            Allowance::Limited { .. } if rule.lines.is_some() => None,
-            Allowance::Limited { limit, algorithm } => Some(LimitFigures::of(limit, *algorithm)),
-        },
-        unlimited: matches!(rule.allowance, Allowance::Unlimited) && rule.lines.is_none(),
-        limits_from: table.map(|table| LimitsFrom {
-            file: table.source().to_string(),
-            limits: table.len() as u64,
-        }),
-        reserve: rule.reserve.as_deref().map(ReserveFigures::of),
-        cost: (rule.cost != Cost::default()).then(|| rule.cost.to_string()),
-        budget: rule.budget.as_deref().map(str::to_owned),
-        overrides: None,
-        shadow_mode: rule.shadow_mode,
-        shadow_until: ends.of(&rule.domain, &name),
-        source: None,
-        overlay: None,
-        quota_mode: rule.quota_mode,
-        rlqs: None,
-        hits: counts.hits(rule.index),
-        reservations: counts.reservations(rule),
-        rates: counts.rates(rule.index),
-        candidate: candidates.and_then(|candidates| candidates.of(&rule.domain, &name)),
-        label: counts.label(rule).to_owned(),
-        domain: rule.domain.to_string(),
-        rule: name,
+// === impl LimitStates ===
+
+impl<'g> LimitStates<'g> {
+    pub(super) fn new(state: &'g AdminState, generation: &'g Generation) -> Self {
+        Self {
+            counts: state.rates.counts(generation),
+            ends: ShadowEnds::new(state.parts.engine.generations.shadowed()),
+            candidates: CandidateLimits::new(generation),
+            quotas: RuleSums::new(&state.parts.quotas),
+            overrides: generation.rules.override_counts(),
+        }
+    }
+
+    /// One rule, and its table. Where it is written is not set.
+    pub(super) fn of(&self, rule: &Rule, table: Option<&Arc<LimitTable>>) -> LimitState {
+        let (name, counts) = (rule_name(rule), &self.counts);
+        let candidates = self.candidates.as_ref();
+        LimitState {
+            limit: figures(rule),
+            unlimited: matches!(rule.allowance, Allowance::Unlimited) && rule.lines.is_none(),
+            limits_from: table.map(|table| LimitsFrom {
+                file: table.source().to_string(),
+                limits: table.len() as u64,
+            }),
+            reserve: rule.reserve.as_deref().map(ReserveFigures::of),
+            cost: (rule.cost != Cost::default()).then(|| rule.cost.to_string()),
+            budget: rule.budget.as_deref().map(str::to_owned),
+            overrides: self.overrides.of_rule(rule),
+            shadow_mode: rule.shadow_mode,
+            shadow_until: self.ends.of(&rule.domain, &name),
+            source: None,
+            overlay: None,
+            quota_mode: rule.quota_mode,
+            rlqs: self.quotas.of(rule),
+            hits: counts.hits(rule.index),
+            reservations: counts.reservations(rule),
+            rates: counts.rates(rule.index),
+            candidate: candidates.and_then(|candidates| candidates.of(&rule.domain, &name)),
+            label: counts.label(rule).to_owned(),
+            domain: rule.domain.to_string(),
+            rule: name,
+        }
     }
 }
 
@@ -227,10 +235,7 @@ pub(super) fn candidate_state(
     let skipped = skipped.iter().map(|counter| counter.get());
     let rules = limits.as_ref().map(|limits| limits.rules);
     Some(CandidateState {
-        source: match rules.map(|rules| rules.source) {
-            Some(CandidateSource::Fields) => CandidateOrigin::Fields,
-            Some(CandidateSource::Files) | None => CandidateOrigin::Files,
-        },
+        source: rules.map_or(CandidateOrigin::Files, |rules| rules.source),
         hash: rules.map(|rules| format!("{:012x}", rules.hash)),
         since: rules.and_then(|rules| rules.since).map(time_text),
         error: error.map(|error| error.to_string()),

@@ -31,7 +31,6 @@ use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
-use prost::Message as _;
 use tokio::time::{MissedTickBehavior, Sleep, interval, sleep};
 
 use super::AdminState;
@@ -40,12 +39,12 @@ use super::http::{BodySender, Client};
 use super::query::{ApiFailure, Query, uncached};
 use super::state::StateWatcher;
 use crate::capture::{
-    ComparedKeys, Recording, RecordingOptions, Sampling, Window, encode_end_item,
-    encode_header_item, encode_rules_item, hash_values,
+    ComparedKeys, Recording, RecordingOptions, Sampling, Window, encode_item, hash_values,
 };
 use crate::metrics::Counted;
 use crate::pipeline::Generation;
 use crate::proto::tollgate::recording::v1 as format;
+use crate::proto::tollgate::recording::v1::item::Item as Kind;
 use crate::settings::RecordingValues;
 use crate::value_hash::ShownValues;
 
@@ -194,8 +193,11 @@ impl RecordStream {
             }
             if is_last {
                 let reason = self.reason.unwrap_or("stopped");
-                self.send(encode_end_item(reason, self.requests).into())
-                    .await;
+                let end = Kind::End(format::End {
+                    reason: reason.to_owned(),
+                    requests: self.requests,
+                });
+                self.send(encode_item(end).into()).await;
                 return;
             }
             if self.requests >= self.asked.count_max {
@@ -295,29 +297,26 @@ impl RecordStream {
             },
             imported_from: String::new(),
         };
-        let mut bytes = Vec::new();
-        encode_header_item(&header.encode_to_vec(), &mut bytes);
+        let mut bytes = encode_item(Kind::Header(header));
         bytes.extend_from_slice(&self.new_rules());
         bytes
     }
 
     /// The rules in use, encoded, if they were not sent yet.
     fn new_rules(&mut self) -> Vec<u8> {
-        let mut bytes = Vec::new();
         let Some(current) = self.state.parts.engine.generations.current() else {
-            return bytes;
+            return Vec::new();
         };
         let known = self.generations.last();
         if known.is_some_and(|(number, _)| *number == current.number) {
-            return bytes;
+            return Vec::new();
         }
         let compared = if self.asked.is_hashed {
             ComparedKeys::of(&current.rules)
         } else {
             ComparedKeys::default()
         };
-        let rules = rules_item(&current, &compared);
-        encode_rules_item(&rules.encode_to_vec(), &mut bytes);
+        let rules = encode_item(Kind::Rules(rules_item(&current, &compared)));
         if self.asked.refuses_compared && !compared.keys().is_empty() {
             self.end("compared");
             // Values of the new generation are hashed, also where rules compare them.
@@ -329,7 +328,7 @@ impl RecordStream {
         if self.generations.len() > GENERATIONS_MAX {
             self.generations.remove(0);
         }
-        bytes
+        rules
     }
 }
 

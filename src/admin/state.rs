@@ -15,9 +15,9 @@ use tokio::time::sleep;
 
 use super::AdminState;
 use super::changes::shadowed_rules;
-use super::limits::{CandidateLimits, ShadowEnds, candidate_state, limit_state};
+use super::limits::{LimitStates, candidate_state};
 use super::query::{ApiFailure, Query, json_response};
-use super::quotas::{RuleSums, quotas_for_state};
+use super::quotas::quotas_for_state;
 use crate::admin_api::{
     Entry, LeaseState, LimitState, NodeState, PartitionState, Partitions, RankBy, RulesState,
     StateEvent, StoreState, Top, Window, time_text,
@@ -235,13 +235,12 @@ fn rules_state(state: &AdminState, generation: Option<&Generation>) -> RulesStat
 /// The rules with the most refused hits a second, then those with the most hits, then in the order
 /// of the files; and how many are left out.
 fn heaviest(state: &AdminState, generation: &Generation) -> (Vec<LimitState>, u64) {
-    let ends = ShadowEnds::new(state.parts.engine.generations.shadowed());
-    let counts = state.rates.counts(generation);
+    let states = LimitStates::new(state, generation);
     let rules: Vec<_> = generation.rules.written_rules().collect();
     let mut order: Vec<(f64, f64, usize)> = (0..)
         .zip(&rules)
         .map(|(position, (rule, _))| {
-            let rates = counts.rates(rule.index);
+            let rates = states.counts.rates(rule.index);
             (rates.refused, rates.total, position)
         })
         .collect();
@@ -258,14 +257,7 @@ fn heaviest(state: &AdminState, generation: &Generation) -> (Vec<LimitState>, u6
     let heaviest = order
         .iter()
         .filter_map(|(.., position)| rules.get(*position));
-    let candidates = CandidateLimits::new(generation);
-    let quotas = RuleSums::new(&state.parts.quotas);
-    let overrides = generation.rules.override_counts();
-    let heaviest = heaviest.map(|(rule, table)| LimitState {
-        rlqs: quotas.of(rule),
-        overrides: overrides.of_rule(rule),
-        ..limit_state((rule, *table), &counts, &ends, candidates.as_ref())
-    });
+    let heaviest = heaviest.map(|(rule, table)| states.of(rule, *table));
     (heaviest.collect(), omitted as u64)
 }
 

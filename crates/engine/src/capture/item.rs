@@ -1,22 +1,21 @@
-//! Items of a recording in protobuf's wire format, written by hand into a vector.
+//! Items of a recording in protobuf's wire format.
 //!
-//! Why by hand: a thread writes each request that it decides, and must not allocate. A test
-//! compares the bytes with those of the generated types.
+//! Requests, refunds and resets are written by hand: a thread writes each request that it decides,
+//! and must not allocate. A test compares the bytes with those of the generated types, which write
+//! the other items.
 
+use prost::Message as _;
 use tollgate_limiter::Timestamp;
 
 use tollgate_store::CheckStamp;
+use tollgate_wire::proto::tollgate::recording::v1::Item;
+use tollgate_wire::proto::tollgate::recording::v1::item::Item as Kind;
 use tollgate_wire::put::{put_bytes, put_delimited, put_message, put_number, put_packed};
 
-/// The numbers of the items in `Item`.
-pub(super) const RULES: u32 = 2;
+/// The numbers in `Item` of the items that are written by hand.
 pub(super) const REQUEST: u32 = 3;
 pub(super) const REFUND: u32 = 4;
 pub(super) const RESET: u32 = 5;
-const HEADER: u32 = 1;
-const SKIPPED: u32 = 6;
-const WATERMARK: u32 = 7;
-const END: u32 = 8;
 pub(super) const CALL: u32 = 9;
 
 /// A check of a captured request.
@@ -126,39 +125,12 @@ pub(super) fn put_reset(message: &[u8], stamps: &[CheckStamp], into: &mut Vec<u8
     });
 }
 
-/// Writes what was not recorded, by cause in the order of the format.
-pub(super) fn put_skipped(counts: &[u64], into: &mut Vec<u8>) {
-    put_item(into, SKIPPED, |into| {
-        for (field, count) in (1..).zip(counts) {
-            put_number(into, field, *count);
-        }
-    });
+/// An item, with its length in front.
+pub fn encode_item(item: Kind) -> Vec<u8> {
+    Item { item: Some(item) }.encode_length_delimited_to_vec()
 }
 
-/// Writes that nothing with a lower order follows.
-pub(super) fn put_watermark(order: u64, into: &mut Vec<u8>) {
-    put_item(into, WATERMARK, |into| put_number(into, 1, order));
-}
-
-/// Writes the end.
-pub(super) fn put_end(reason: &str, requests: u64, into: &mut Vec<u8>) {
-    put_item(into, END, |into| {
-        put_bytes(into, 1, reason.as_bytes());
-        put_number(into, 2, requests);
-    });
-}
-
-/// Writes an encoded header as an item.
-pub fn encode_header_item(header: &[u8], into: &mut Vec<u8>) {
-    put_item(into, HEADER, |into| into.extend_from_slice(header));
-}
-
-/// Writes encoded rules as an item.
-pub fn encode_rules_item(rules: &[u8], into: &mut Vec<u8>) {
-    put_item(into, RULES, |into| into.extend_from_slice(rules));
-}
-
-/// Writes an item, with its length in front.
+/// Writes an item by hand, with its length in front.
 pub(super) fn put_item(into: &mut Vec<u8>, field: u32, body: impl FnOnce(&mut Vec<u8>)) {
     put_delimited(into, |into| put_message(into, field, body));
 }

@@ -7,9 +7,11 @@ use tokio::sync::mpsc;
 
 use super::Capture;
 use super::buffer::SKIPS;
-use super::item::{put_end, put_skipped, put_watermark};
+use super::item::encode_item;
 use super::session::{FullBuffer, Session, SpareBuffers};
 use super::walk::items;
+use tollgate_wire::proto::tollgate::recording::v1::item::Item as Kind;
+use tollgate_wire::proto::tollgate::recording::v1::{Skipped, Watermark};
 
 /// A request that waits for more windows, a second, does not hold the watermark. It is marked when
 /// it comes.
@@ -164,18 +166,19 @@ impl Window {
     pub fn summary(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if self.skipped.iter().any(|count| *count > 0) {
-            put_skipped(&self.skipped, &mut bytes);
+            let [rate, slow_reader, without_entry, too_long, caller_left] = self.skipped;
+            bytes = encode_item(Kind::Skipped(Skipped {
+                rate,
+                slow_reader,
+                without_entry,
+                too_long,
+                caller_left,
+            }));
         }
-        put_watermark(self.watermark, &mut bytes);
+        let order = self.watermark;
+        bytes.extend(encode_item(Kind::Watermark(Watermark { order })));
         bytes
     }
-}
-
-/// The end of a recording, encoded.
-pub fn encode_end_item(reason: &str, requests: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    put_end(reason, requests, &mut bytes);
-    bytes
 }
 
 // === impl Buffer ===

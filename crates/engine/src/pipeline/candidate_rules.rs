@@ -5,18 +5,9 @@ use std::sync::Arc;
 
 use tollgate_limiter::{Allowance, Rule, RuleLines, RuleSet, Timestamp};
 
-use tollgate_admin_api::rule_name;
+use tollgate_admin_api::{CandidateOrigin, rule_name};
 use tollgate_rules::reload::Rules;
 use tollgate_telemetry::metrics::{CandidateCounters, Metrics, ResultCounts};
-
-/// Where a candidate comes from.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum CandidateSource {
-    /// A rule set of its own: `--candidate`.
-    Files,
-    /// The limits that rules name: `rate_limit.candidate`.
-    Fields,
-}
 
 /// The rules of a candidate.
 #[derive(Debug)]
@@ -26,7 +17,7 @@ pub struct CandidateRules {
     /// The names of the rules, by their index.
     pub names: Arc<[Arc<str>]>,
     /// Where they come from.
-    pub source: CandidateSource,
+    pub source: CandidateOrigin,
     /// The hash of their files.
     pub hash: u64,
     /// Since when these rules are counted; none without a clock.
@@ -55,23 +46,23 @@ impl CandidateRules {
     /// The candidate of these files.
     pub(super) fn of_files(files: &Rules, context: &CandidateContext<'_>) -> Self {
         let rules = files.loaded.rules.clone();
-        Self::new(rules, CandidateSource::Files, files.hash, context)
+        Self::new(rules, CandidateOrigin::Files, files.hash, context)
     }
 
     /// The candidate that the rules in force name; none if they name none.
     pub(super) fn of_fields(hash: u64, context: &CandidateContext<'_>) -> Option<Self> {
         let rules = context.live.candidates()?;
-        Some(Self::new(rules, CandidateSource::Fields, hash, context))
+        Some(Self::new(rules, CandidateOrigin::Fields, hash, context))
     }
 
     fn new(
         rules: RuleSet,
-        source: CandidateSource,
+        source: CandidateOrigin,
         hash: u64,
         context: &CandidateContext<'_>,
     ) -> Self {
         let mut domains = rules.domains();
-        if source == CandidateSource::Files {
+        if source == CandidateOrigin::Files {
             // A domain that the candidate lacks is one in which it admits everything.
             domains.extend(context.live.domains());
             domains.sort_unstable();

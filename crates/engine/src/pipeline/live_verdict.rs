@@ -2,7 +2,8 @@
 
 use tollgate_limiter::{Code, Decision, Hits, Outcome, Plan, Request, Step};
 
-use crate::pipeline::candidate_rules::{CandidateRules, CandidateSource};
+use crate::pipeline::candidate_rules::CandidateRules;
+use tollgate_admin_api::CandidateOrigin;
 
 /// The live answer to a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -48,7 +49,7 @@ impl LiveVerdict {
         Self {
             refused,
             refused_elsewhere: refused
-                && candidate.source == CandidateSource::Fields
+                && candidate.source == CandidateOrigin::Fields
                 && (0..plan.checks().len()).any(refuses_elsewhere),
         }
     }

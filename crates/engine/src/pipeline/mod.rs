@@ -74,7 +74,7 @@ pub use self::api_call::{ApiCall, ApiStep, decode_recorded};
 pub use self::batcher::Batcher;
 pub use self::candidate::CandidateBatcher;
 pub use self::candidate::CandidatePartitions;
-pub use self::candidate_rules::{CandidateRules, CandidateSource};
+pub use self::candidate_rules::CandidateRules;
 pub use self::debug_lines::DECISION_LOG;
 pub use self::decode::check_as_request;
 pub use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
@@ -91,7 +91,7 @@ pub use self::own_thread::local_thread;
 pub(crate) use self::pending::{PendingRequest, Scratch};
 pub use self::policy::{Config, RequestPolicy};
 pub use self::quota::{QuotaParts, QuotaRule, find_quota};
-pub use self::reset::{BucketReset, ResetError};
+pub use self::reset::ResetError;
 pub use self::responder::Responder;
 pub use self::shadows::{SHADOW_SECONDS_MAX, SHADOWED_RULES_MAX, Shadow, ShadowError};
 #[cfg(fuzzing)]

@@ -7,18 +7,9 @@ use tollgate_limiter::{Entry, Hits, PlanBuffer, Request};
 use crate::capture::CaptureWriter;
 use crate::pipeline::Pipeline;
 use crate::pipeline::message::encode_request;
-use tollgate_admin_api::rule_name;
+use tollgate_admin_api::{ResetBucket, rule_name};
 use tollgate_store::{Deadline, Purpose, StoreError};
 use tollgate_system::per_thread::lock;
-
-/// One bucket that was forgotten.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct BucketReset {
-    /// The name of its rule.
-    pub rule: String,
-    /// Whether there was a bucket.
-    pub existed: bool,
-}
 
 /// Why no bucket was forgotten.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +44,7 @@ impl Pipeline {
         &self,
         domain: &str,
         entries: &[(String, String)],
-    ) -> Result<Vec<BucketReset>, ResetError> {
+    ) -> Result<Vec<ResetBucket>, ResetError> {
         let entries_max = self.config.entries_max;
         if entries.len() > entries_max {
             return Err(ResetError::Excess(format!(
@@ -98,7 +89,7 @@ impl Pipeline {
         let resets = rules.into_iter().zip(reset?.answers);
         let resets = resets.map(|(rule, answer)| {
             let existed = answer?.used_before > 0;
-            Ok(BucketReset { rule, existed })
+            Ok(ResetBucket { rule, existed })
         });
         resets.collect()
     }

@@ -25,11 +25,12 @@ pub use self::answer::{Answer, CheckAnswer, DescriptorAnswer};
 use crate::decisions::Decisions;
 pub use crate::pipeline::Config;
 use crate::pipeline::{
-    ApiCall, ApiStep, BucketReset, Generation, Generations, Parts, PendingRequest, Pipeline,
-    QuotaRule, RequestError, ResetError, Scratch, decode_recorded, find_quota,
+    ApiCall, ApiStep, Generation, Generations, Parts, PendingRequest, Pipeline, QuotaRule,
+    RequestError, ResetError, Scratch, decode_recorded, find_quota,
 };
 use crate::quota::play::Play;
 use crate::top_keys::TopKeys;
+use tollgate_admin_api::ResetBucket;
 use tollgate_rules::reload::Rules;
 use tollgate_store::memory::DirectStore;
 use tollgate_store::{CheckResult, Purpose, Refund, RefundSink, TentativeTake};
@@ -316,7 +317,7 @@ impl Simulation {
         &mut self,
         domain: &str,
         entries: &[(String, String)],
-    ) -> Result<Vec<BucketReset>, ResetError> {
+    ) -> Result<Vec<ResetBucket>, ResetError> {
         let reset = pin!(self.pipeline.reset(domain, entries));
         match reset.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(reset) => reset,

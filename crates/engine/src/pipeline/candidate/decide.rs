@@ -8,12 +8,12 @@ use tollgate_limiter::{Code, Decision, LimitOrigin, Plan, Request, Status};
 use crate::decisions::Recorder;
 use crate::ended::{End, Ended, Matched};
 use crate::pipeline::begin::purpose_of;
-use crate::pipeline::candidate_rules::{CandidateRules, CandidateSource};
+use crate::pipeline::candidate_rules::CandidateRules;
 use crate::pipeline::decode::decode;
 use crate::pipeline::live_verdict::{CandidateRequest, LiveVerdict, takes};
 use crate::pipeline::pending::{PendingRequest, Stage};
 use crate::pipeline::{Generation, Pipeline};
-use tollgate_admin_api::Verdict;
+use tollgate_admin_api::{CandidateOrigin, Verdict};
 use tollgate_store::StoreError;
 use tollgate_telemetry::metrics::{CandidateResult, CandidateSums};
 
@@ -67,7 +67,7 @@ impl Pipeline {
             // A start asks for hits, though its message has 0.
             pending.candidate.takes |= starts;
             // A request that reaches no rule with a candidate says nothing about it.
-            !too_many_steps && (checks > 0 || candidate.source == CandidateSource::Files)
+            !too_many_steps && (checks > 0 || candidate.source == CandidateOrigin::Files)
         };
         scratch.request = request.recycle();
         pending.message = message;
