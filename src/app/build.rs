@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 use crate::notify::Webhook;
 use crate::pipeline::{CandidatePartitions, Generations, Parts, Pipeline};
 use crate::settings::memory_limit::MemoryLimit;
-use crate::settings::{MEMORY_MIN, OnMemoryFull, Settings};
+use crate::settings::{MEMORY_MIN, Settings};
 use crate::store::{Setup, Worker, memory};
 use crate::tls::ServerFiles;
 use crate::top_keys::TopKeys;
@@ -109,12 +109,7 @@ fn store_setup(
                 .map_or_else(|| default_partitions(cores), usize::from),
             queue_checks_max: settings.mailbox_checks_max,
             memory_max: memory_max(settings),
-            when_full: match settings.on_memory_full {
-                OnMemoryFull::Share => memory::WhenFull::Share,
-                OnMemoryFull::Allow => memory::WhenFull::Allow,
-                OnMemoryFull::Deny => memory::WhenFull::Deny,
-                OnMemoryFull::Error => memory::WhenFull::Error,
-            },
+            when_full: settings.on_memory_full,
         },
         recorder: Some(Arc::<Capture>::clone(capture)),
     }

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::error::AppError;
-use crate::admin_api::{ValueMode, Verdict};
 use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::decisions::{
@@ -12,9 +11,7 @@ use crate::decisions::{
 };
 use crate::metrics::Metrics;
 use crate::notify::Webhook;
-use crate::settings::{
-    DecisionLogSettings, DecisionLogTarget, LoggedValues, LoggedVerdict, Settings, TracingSettings,
-};
+use crate::settings::{DecisionLogSettings, DecisionLogTarget, Settings, TracingSettings};
 use crate::tracing::LogExport;
 use crate::value_hash::ShownValues;
 
@@ -29,7 +26,7 @@ pub(super) fn build(
     let log = &settings.decision_log;
     let notify = Webhook::new(&settings.notify, clock, &metrics.notifications);
     let (queue, webhook) = notify.map_err(AppError::Setting)?.unzip();
-    let of_log = shown_in_log(log, values);
+    let of_log = log.values.map_or(values, |mode| values.with_mode(mode));
     let events = LimitEvents::new(of_log, queue, metrics.notifications.clone());
     let kept_max = usize::try_from(log.kept_max).unwrap_or(usize::MAX);
     let decisions = Decisions::new(DecisionsSetup {
@@ -42,15 +39,6 @@ pub(super) fn build(
         capture: Arc::clone(capture),
     });
     Ok((decisions, webhook))
-}
-
-/// How the decision log shows values.
-fn shown_in_log(settings: &DecisionLogSettings, values: ShownValues) -> ShownValues {
-    match settings.values {
-        None => values,
-        Some(LoggedValues::Hashed) => values.with_mode(ValueMode::Hashed),
-        Some(LoggedValues::Plain) => values.with_mode(ValueMode::Plain),
-    }
 }
 
 /// Starts the decision log, if there is one.
@@ -69,7 +57,7 @@ fn start_log(
     };
     let log = DecisionLog::start(LogSetup {
         destination,
-        verdicts: verdicts(&settings.verdicts),
+        verdicts: settings.verdicts.concat(),
         rules: settings.rules.clone(),
         per_second_max: NonZeroU32::new(settings.per_second_max).unwrap_or(NonZeroU32::MIN),
         values,
@@ -88,14 +76,4 @@ fn collector(settings: &TracingSettings) -> Result<LogExport, AppError> {
         tracing::warn!(%warning, "a setting of the collector is ignored");
     }
     LogExport::new(&export).map_err(|error| invalid(error.to_string()))
-}
-
-fn verdicts(chosen: &[LoggedVerdict]) -> Vec<Verdict> {
-    let each = chosen.iter().flat_map(|verdict| match verdict {
-        LoggedVerdict::Ok => &[Verdict::Ok][..],
-        LoggedVerdict::OverLimit => &[Verdict::OverLimit],
-        LoggedVerdict::Error => &[Verdict::Error],
-        LoggedVerdict::All => &[Verdict::Ok, Verdict::OverLimit, Verdict::Error],
-    });
-    each.copied().collect()
 }

@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use super::error::AppError;
-use crate::admin_api::ValueMode;
 use crate::regular_file;
-use crate::settings::{TopKeysMode, TopKeysSettings};
+use crate::settings::TopKeysSettings;
 use crate::value_hash::ShownValues;
 
 /// The shortest hash key, in bytes.
@@ -36,11 +35,7 @@ pub(super) fn read_hash_key(file: &Path, flag: &str) -> Result<Vec<u8>, AppError
 
 /// How values are shown, as the settings say.
 pub(super) fn shown_values(settings: &TopKeysSettings) -> Result<ShownValues, AppError> {
-    let mode = match settings.mode {
-        TopKeysMode::Off => ValueMode::Off,
-        TopKeysMode::Hashed => ValueMode::Hashed,
-        TopKeysMode::Plain => ValueMode::Plain,
-    };
+    let mode = settings.mode;
     match &settings.value_hash_key_file {
         None => ShownValues::random(mode).map_err(AppError::Randomness),
         Some(file) => {

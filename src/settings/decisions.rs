@@ -5,6 +5,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::settings::help::{DECISIONS, HEADERS};
 use crate::settings::parse::{boolean, header_name};
+use crate::store::WhenFull;
 use tollgate_limiter::OnUndecided;
 
 /// How a request consumes its limits, for `serve` and `explain`.
@@ -111,8 +112,8 @@ pub(super) const WITHOUT_STORE: [OnUndecided; 3] =
 pub(super) fn answers<const N: usize>(
     allowed: [OnUndecided; N],
 ) -> impl TypedValueParser<Value = OnUndecided> {
-    let values = allowed.map(|answer| {
-        PossibleValue::new(answer.name()).help(match answer {
+    choice(allowed.map(|answer| {
+        let help = match answer {
             OnUndecided::Error => {
                 "gRPC error; the caller decides, such as Envoy by failure_mode_deny"
             }
@@ -121,20 +122,35 @@ pub(super) fn answers<const N: usize>(
             OnUndecided::Local => {
                 "Decision of this replica alone, each limit divided by the number of replicas"
             }
-        })
-    });
-    PossibleValuesParser::new(values).try_map(|name| name.parse::<OnUndecided>())
+        };
+        (answer.name(), answer, help)
+    }))
+}
+
+/// Parses one of these words, each with its meaning and its help.
+pub(crate) fn choice<T: Copy + Send + Sync + 'static, const N: usize>(
+    choices: [(&'static str, T, &'static str); N],
+) -> impl TypedValueParser<Value = T> {
+    let words = choices.map(|(word, _, help)| PossibleValue::new(word).help(help));
+    PossibleValuesParser::new(words).try_map(move |given| {
+        let mut choices = choices.into_iter();
+        let chosen = choices.find(|(word, ..)| *word == given);
+        chosen.map(|(_, meaning, _)| meaning).ok_or("unknown word")
+    })
 }
 
 /// What happens to new keys when memory is full.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum OnMemoryFull {
-    /// Count new keys of a rule in one shared bucket per partition
-    Share,
-    /// OK, without counting
-    Allow,
-    /// OVER_LIMIT
-    Deny,
-    /// No decision; --on-overload applies
-    Error,
-}
+pub(super) const ON_MEMORY_FULL: [(&str, WhenFull, &str); 4] = [
+    (
+        "share",
+        WhenFull::Share,
+        "Count new keys of a rule in one shared bucket per partition",
+    ),
+    ("allow", WhenFull::Allow, "OK, without counting"),
+    ("deny", WhenFull::Deny, "OVER_LIMIT"),
+    (
+        "error",
+        WhenFull::Error,
+        "No decision; --on-overload applies",
+    ),
+];

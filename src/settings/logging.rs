@@ -11,7 +11,9 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 
+use crate::admin_api::{ValueMode, Verdict};
 use crate::settings::Settings;
+use crate::settings::decisions::choice;
 use crate::settings::help::LOGS;
 use crate::settings::parse::{size_from, word};
 use crate::visible_text::Hidden;
@@ -166,7 +168,7 @@ impl Settings {
             ("overrides", self.overrides.to_string()),
             ("on-excess", self.on_excess.name().to_owned()),
             ("on-overload", self.on_overload.name().to_owned()),
-            ("on-memory-full", word(&self.on_memory_full)),
+            ("on-memory-full", self.on_memory_full.name().to_owned()),
             ("descriptors-max", self.descriptors_max.to_string()),
             ("entries-max", self.entries_max.to_string()),
         ];
@@ -218,9 +220,10 @@ pub struct TopKeysSettings {
         long = "top-keys",
         env = "TOLLGATE_TOP_KEYS",
         default_value = "hashed",
+        value_parser = choice(TOP_KEYS),
         value_name = "VALUES"
     )]
-    pub mode: TopKeysMode,
+    pub mode: ValueMode,
 
     /// Memory for top keys, of all worker threads together
     ///
@@ -239,15 +242,22 @@ pub struct TopKeysSettings {
 }
 
 /// Whether top keys are counted, and how values are shown.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum TopKeysMode {
-    /// Not counted; where decisions are shown, their values are hashed
-    Off,
-    /// As # and 16 hexadecimal digits of a keyed hash
-    Hashed,
-    /// As sent
-    Plain,
-}
+const TOP_KEYS: [(&str, ValueMode, &str); 3] = [
+    (
+        "off",
+        ValueMode::Off,
+        "Not counted; where decisions are shown, their values are hashed",
+    ),
+    HASHED,
+    PLAIN,
+];
+
+const HASHED: (&str, ValueMode, &str) = (
+    "hashed",
+    ValueMode::Hashed,
+    "As # and 16 hexadecimal digits of a keyed hash",
+);
+const PLAIN: (&str, ValueMode, &str) = ("plain", ValueMode::Plain, "As sent");
 
 /// The decision log, and the last decisions.
 #[derive(Args, Clone, Debug)]
@@ -280,9 +290,10 @@ pub struct DecisionLogSettings {
         env = "TOLLGATE_DECISION_LOG_VERDICTS",
         default_value = "over_limit,error",
         value_delimiter = ',',
+        value_parser = choice(LOGGED_VERDICTS),
         value_name = "VERDICTS"
     )]
-    pub verdicts: Vec<LoggedVerdict>,
+    pub verdicts: Vec<&'static [Verdict]>,
 
     /// Rules or domains that the decision log has, separated by commas; default: all
     ///
@@ -311,9 +322,10 @@ pub struct DecisionLogSettings {
         id = "decision_log_values",
         long = "decision-log-values",
         env = "TOLLGATE_DECISION_LOG_VALUES",
+        value_parser = choice([HASHED, PLAIN]),
         value_name = "VALUES"
     )]
-    pub values: Option<LoggedValues>,
+    pub values: Option<ValueMode>,
 }
 
 /// Where the decision log goes.
@@ -329,28 +341,17 @@ pub enum DecisionLogTarget {
     File(PathBuf),
 }
 
-/// A verdict that the decision log has.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum LoggedVerdict {
-    /// The request passes
-    Ok,
-    /// The request is over a limit
-    OverLimit,
-    /// There is no answer
-    Error,
-    /// All of them
-    All,
-}
-
-/// How the decision log shows values.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum LoggedValues {
-    /// As # and 16 hexadecimal digits of a keyed hash
-    Hashed,
-    /// As sent
-    Plain,
-}
+/// Verdicts that the decision log has.
+const LOGGED_VERDICTS: [(&str, &[Verdict], &str); 4] = [
+    ("ok", &[Verdict::Ok], "The request passes"),
+    (
+        "over_limit",
+        &[Verdict::OverLimit],
+        "The request is over a limit",
+    ),
+    ("error", &[Verdict::Error], "There is no answer"),
+    ("all", &Verdict::ALL, "All of them"),
+];
 
 #[allow(clippy::unnecessary_wraps)] // clap takes a function that can fail
 fn target(text: &str) -> Result<DecisionLogTarget, Infallible> {

@@ -13,7 +13,7 @@
 //!
 //! What it deliberately does not do: open the files and addresses that it names.
 
-mod decisions;
+pub(crate) mod decisions;
 mod engine;
 pub mod help;
 mod listeners;
@@ -34,23 +34,23 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::store::WhenFull;
 use clap::builder::Resettable;
 use clap::{ArgAction, Args, FromArgMatches as _};
 use tollgate_limiter::OnUndecided;
 
-use crate::settings::decisions::{WITHOUT_STORE, answers};
+use crate::settings::decisions::{ON_MEMORY_FULL, WITHOUT_STORE, answers, choice};
 use crate::settings::help::{DECISIONS, LOGS, REQUEST_LIMITS, RULES, SHUTDOWN, WORKERS};
 use crate::settings::parse::{boolean, duration, positive, ratio, size};
 
-pub use self::decisions::{DecisionSettings, HeaderStyle, OnMemoryFull, ResponseSettings};
+pub use self::decisions::{DecisionSettings, HeaderStyle, ResponseSettings};
 pub use self::listeners::{
     AdminSettings, ConnectionSettings, GrpcTlsSettings, IngressSettings, ListenerSettings,
     PrometheusSettings,
 };
 pub use self::logging::{
     CaptureSettings, DecisionLogSettings, DecisionLogTarget, LogFilter, LogFilterError, LogFormat,
-    LogLevel, LoggedValues, LoggedVerdict, NotifySettings, RecordingValues, TopKeysMode,
-    TopKeysSettings,
+    LogLevel, NotifySettings, RecordingValues, TopKeysSettings,
 };
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub(crate) use self::parse::{memory_size, nonzero_duration, word};
@@ -230,8 +230,8 @@ pub struct Settings {
     /// Response to new keys when memory is full of keys over their limits
     ///
     /// Keys over their limits are the only ones that are never forgotten.
-    #[arg(long, env = "TOLLGATE_ON_MEMORY_FULL", default_value = "share", value_name = "RESPONSE", help_heading = WORKERS)]
-    pub on_memory_full: OnMemoryFull,
+    #[arg(long, env = "TOLLGATE_ON_MEMORY_FULL", default_value = "share", value_parser = choice(ON_MEMORY_FULL), value_name = "RESPONSE", help_heading = WORKERS)]
+    pub on_memory_full: WhenFull,
 
     /// Snapshots of the buckets in memory.
     #[command(flatten)]

@@ -111,17 +111,18 @@ pub struct MemoryLimits {
     pub when_full: WhenFull,
 }
 
-/// What to do with a check for whose bucket there is no space.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum WhenFull {
-    /// Count it in a bucket that all such keys of its rule share, one per partition.
-    Share,
-    /// Let it pass uncounted.
-    Allow,
-    /// Deny it.
-    Deny,
-    /// Answer with an error.
-    Error,
+tollgate_limiter::named! {
+    /// What to do with a check for whose bucket there is no space.
+    pub enum WhenFull {
+        /// Count it in a bucket that all such keys of its rule share, one per partition.
+        Share = "share",
+        /// Let it pass uncounted.
+        Allow = "allow",
+        /// Deny it.
+        Deny = "deny",
+        /// Answer with an error.
+        Error = "error",
+    }
 }
 
 /// Why a store cannot be built, in a sentence.

@@ -22,6 +22,8 @@ use crate::admin_client::{Event, Replica};
 use crate::cli::Exit;
 use crate::cli::output::{self, counted};
 use crate::clock::{Clock, SystemClock};
+use crate::decisions::CandidateFilter;
+use crate::settings::decisions::choice;
 use crate::visible_text::visible;
 
 /// The end of `tap --help`.
@@ -51,12 +53,12 @@ pub(crate) struct Tap {
     filters: DecisionFilters,
 
     /// Only decisions with this verdict
-    #[arg(long)]
-    verdict: Option<VerdictArgument>,
+    #[arg(long, value_parser = choice(VERDICTS))]
+    verdict: Option<Verdict>,
 
     /// Which decisions of a candidate: rules that are tried and not enforced (--candidate)
-    #[arg(long, value_name = "WHICH", default_value = "differing")]
-    candidates: CandidatesArgument,
+    #[arg(long, value_name = "WHICH", default_value = "differing", value_parser = choice(CANDIDATES))]
+    candidates: CandidateFilter,
 
     /// Most decisions that are printed in any second
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -74,30 +76,32 @@ pub(crate) struct Tap {
     admin: AdminOptions,
 }
 
-/// A verdict as typed.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum VerdictArgument {
-    /// The request passed
-    Ok,
-    /// The request was over a limit
-    OverLimit,
-    /// The service answered with an error
-    Error,
-}
+/// Verdicts as typed.
+const VERDICTS: [(&str, Verdict, &str); 3] = [
+    ("ok", Verdict::Ok, "The request passed"),
+    (
+        "over_limit",
+        Verdict::OverLimit,
+        "The request was over a limit",
+    ),
+    (
+        "error",
+        Verdict::Error,
+        "The service answered with an error",
+    ),
+];
 
 /// Which decisions of a candidate, as typed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-enum CandidatesArgument {
-    /// Those that differ from the answer
-    Differing,
-    /// All of them
-    All,
-    /// All of them, and no answers
-    Only,
-    /// None of them
-    None,
-}
+const CANDIDATES: [(&str, CandidateFilter, &str); 4] = [
+    (
+        "differing",
+        CandidateFilter::Differing,
+        "Those that differ from the answer",
+    ),
+    ("all", CandidateFilter::All, "All of them"),
+    ("only", CandidateFilter::Only, "All of them, and no answers"),
+    ("none", CandidateFilter::None, "None of them"),
+];
 
 /// A format of output.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
@@ -196,17 +200,11 @@ impl Tap {
     fn path(&self) -> String {
         let per_second_max = self.per_second_max;
         let path = format!("/events?state=false&decisions_per_second_max={per_second_max}");
-        let verdict = self.verdict.map(|verdict| match verdict {
-            VerdictArgument::Ok => "OK",
-            VerdictArgument::OverLimit => "OVER_LIMIT",
-            VerdictArgument::Error => "ERROR",
-        });
+        let verdict = self.verdict.map(Verdict::name);
         let candidates = match self.candidates {
             // An older service does not know the parameter.
-            CandidatesArgument::Differing => None,
-            CandidatesArgument::All => Some("all"),
-            CandidatesArgument::Only => Some("only"),
-            CandidatesArgument::None => Some("none"),
+            CandidateFilter::Differing => None,
+            other => Some(other.name()),
         };
         let filters = [("verdict", verdict), ("candidates", candidates)];
         with_filters(self.filters.add_to(path), filters)

@@ -17,7 +17,7 @@ mod view;
 
 use std::collections::BTreeSet;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use self::model::TopQuery;
 use super::admin::{self, AdminOptions, descriptor_text, second_of_day};
@@ -25,6 +25,7 @@ use super::tap::Format;
 use crate::admin_api::{FailedReplica, MergedTop, RankBy, Top, ValueMode, Window, duration_text};
 use crate::cli::Exit;
 use crate::cli::output::counted;
+use crate::settings::decisions::choice;
 use crate::visible_text::visible;
 
 /// The end of `top --help`.
@@ -52,12 +53,12 @@ pub(crate) struct TopCommand {
     format: Format,
 
     /// What keys are sorted by
-    #[arg(long, value_enum, default_value = "refused")]
-    by: By,
+    #[arg(long, default_value = "refused", value_parser = choice(BY))]
+    by: RankBy,
 
     /// Length of time that the counts of keys cover
-    #[arg(long, value_enum, default_value = "1m")]
-    window: WindowArgument,
+    #[arg(long, default_value = "1m", value_parser = choice(WINDOWS))]
+    window: Window,
 
     /// Most keys that --once prints
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -76,38 +77,24 @@ pub(crate) struct TopCommand {
 }
 
 /// What keys are sorted by, as typed.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum By {
-    /// Hits that were refused
-    Refused,
-    /// Hits asked for
-    Asked,
-}
+const BY: [(&str, RankBy, &str); 2] = [
+    ("refused", RankBy::Refused, "Hits that were refused"),
+    ("asked", RankBy::Asked, "Hits asked for"),
+];
 
-/// A window, as typed.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum WindowArgument {
-    /// The last minute
-    #[value(name = "1m")]
-    Minute,
-    /// The last hour
-    #[value(name = "1h")]
-    Hour,
-}
+/// Windows, as typed.
+const WINDOWS: [(&str, Window, &str); 2] = [
+    ("1m", Window::Minute, "The last minute"),
+    ("1h", Window::Hour, "The last hour"),
+];
 
 // === impl TopCommand ===
 
 impl TopCommand {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let query = TopQuery {
-            by: match self.by {
-                By::Refused => RankBy::Refused,
-                By::Asked => RankBy::Asked,
-            },
-            window: match self.window {
-                WindowArgument::Minute => Window::Minute,
-                WindowArgument::Hour => Window::Hour,
-            },
+            by: self.by,
+            window: self.window,
             n: self.n,
             domain: self.domain,
             rule: self.rule,
