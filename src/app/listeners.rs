@@ -129,14 +129,9 @@ async fn bind_all(host: &str, port: u16) -> io::Result<TcpListener> {
 
 /// One error of several, with the kind of the first.
 fn join(errors: impl Iterator<Item = io::Error>) -> io::Error {
-    let mut kind = io::ErrorKind::Other;
-    let mut words = Vec::new();
-    for error in errors {
-        if words.is_empty() {
-            kind = error.kind();
-        }
-        words.push(error.to_string());
-    }
+    let errors: Vec<_> = errors.collect();
+    let kind = errors.first().map_or(io::ErrorKind::Other, io::Error::kind);
+    let words: Vec<_> = errors.iter().map(ToString::to_string).collect();
     io::Error::new(kind, words.join("\n"))
 }
 

@@ -29,7 +29,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::admin::LogLevelSwitch;
 use crate::metrics::AUDIT_LOG;
 use crate::pipeline::DECISION_LOG;
-use crate::settings::{LogFilter, LogFormat, LogLevel, Settings};
+use crate::settings::{LogFilter, LogFormat, LogLevel, Settings, word};
 
 /// Starts logging; returns the function that changes the filter. A second call has no effect.
 pub(super) fn init(settings: &Settings) -> LogLevelSwitch {
@@ -74,14 +74,8 @@ fn audit_level(all: LogLevel) -> LevelFilter {
 }
 
 fn level(level: LogLevel) -> LevelFilter {
-    match level {
-        LogLevel::Trace => LevelFilter::TRACE,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Off => LevelFilter::OFF,
-    }
+    // The library has the same names.
+    word(&level).parse().unwrap_or(LevelFilter::OFF)
 }
 
 /// The format that a command line asks for, or else the environment. Needed before the settings are

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicU16;
 use tollgate::store::{Deadline, Purpose, SharedSettings, StoreBuilder};
 use tollgate::store_redis as redis_store;
 use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Hits, Key, Limit, Outcome, Unit, algorithm};
+use tollgate_test_support::asking_store::ResetBuckets as _;
 use tollgate_test_support::polling::until_async;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::redis_server::cluster::RedisCluster;

@@ -29,6 +29,7 @@ use tollgate::top_keys::TopKeys;
 use tollgate_limiter::Timestamp;
 
 use prost::Message as _;
+use tollgate_test_support::asking_store::ResetBuckets as _;
 use tollgate_test_support::grpc_client::{RateLimitRequest, RateLimitResponse, request};
 use tollgate_test_support::in_process::{START, settings};
 use tollgate_test_support::seeded_rng::SeededRng;

@@ -18,6 +18,7 @@ use tollgate_limiter::{Check, Otherwise, ReservationOutcome};
 
 use super::reservations::{commit, reserve};
 use super::{BOUNDS, Running, StoreExt as _, check, futures_poll, idle};
+use tollgate_test_support::asking_store::ResetBuckets as _;
 
 /// More checks than are decided without the worker.
 pub(super) const MANY: usize = 40;

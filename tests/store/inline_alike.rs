@@ -7,6 +7,7 @@ use std::task::{Context, Waker};
 
 use tollgate::store::{BatchClient, CheckResult, Deadline, Purpose, TentativeTake, memory};
 use tollgate_limiter::{ALGORITHMS, Check, Hits, Otherwise};
+use tollgate_test_support::asking_store::ResetBuckets as _;
 use tollgate_test_support::seeded_rng::SeededRng;
 
 use super::inline::{Bench, ONE_PARTITION};

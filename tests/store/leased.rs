@@ -8,6 +8,7 @@ use tollgate_limiter::{CountRefused, Operation};
 use super::hourly as check;
 use super::lease_replicas::{AGE_US, LEASES, Replicas, Shared, tick};
 use super::*;
+use tollgate_test_support::asking_store::ResetBuckets as _;
 
 const LOST: &str = "tollgate_lease_refused_hits_lost_total";
 

@@ -5,6 +5,7 @@ use tollgate_limiter::{CountRefused, Otherwise, ReservationOutcome};
 use super::hourly as check;
 use super::lease_replicas::{AGE_US, LEASES, Replicas, tick};
 use super::*;
+use tollgate_test_support::asking_store::ResetBuckets as _;
 
 #[tokio::test(start_paused = true)]
 async fn a_reset_key_passes_again_on_all_replicas_within_a_lease_age() {

@@ -4,6 +4,7 @@
 use tollgate_limiter::{Holder, Operation};
 
 use super::*;
+use tollgate_test_support::asking_store::ResetBuckets as _;
 
 /// A check of five a year.
 fn five(key: u64, algorithm: &'static dyn Algorithm, operation: impl Into<Operation>) -> Check {

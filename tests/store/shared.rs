@@ -8,6 +8,7 @@ use tollgate::store::{BatchClient, PartialReply, StoreFault, TentativeTake, Tick
 use tollgate::store_redis::FailoverStore;
 
 use super::*;
+use tollgate_test_support::asking_store::ResetBuckets as _;
 
 /// Reads the answers to this many checks.
 pub(super) async fn replies(

@@ -16,6 +16,7 @@ use tollgate::store_redis::script;
 use tollgate_limiter::{
     ALGORITHMS, Algorithm, Check, Hits, Holder, Limit, Operation, Outcome, Penalty, Timestamp, Unit,
 };
+use tollgate_test_support::asking_store::ResetBuckets as _;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::seeded_rng::SeededRng;
 

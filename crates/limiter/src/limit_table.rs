@@ -179,14 +179,6 @@ impl LimitTable {
         self.text.len()
     }
 
-    /// The bytes that the table takes on the heap besides the text of the values.
-    pub fn overhead_bytes(&self) -> usize {
-        size_of_val(&*self.lines)
-            .saturating_add(size_of_val(&*self.wide))
-            .saturating_add(size_of_val(&*self.slots))
-            .saturating_add(size_of_val(&*self.forms))
-    }
-
     /// The line of a value.
     pub fn find(&self, value: &[u8]) -> Option<TableLine> {
         match self.place_of(value) {

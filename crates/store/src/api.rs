@@ -29,7 +29,18 @@ pub enum Purpose {
     Decide,
     /// They are decided. Takes go back unless the caller commits them ([`TentativeTake::commit`]).
     DecideTentatively,
-    /// Their buckets are forgotten; see [`Store::reset`].
+    /// Their buckets are forgotten, in this process and in the shared store, with what is held of
+    /// them in advance (leases) or remembered about them (denials). The hits of the checks do not
+    /// matter. [`Outcome::used_before`](tollgate_limiter::Outcome::used_before) is above 0 where
+    /// hits counted in the bucket.
+    ///
+    /// What is given back afterwards but was taken before is dropped. Leases and denials that other
+    /// processes hold end within their own bounds. A key without a bucket of its own, for lack of
+    /// memory, keeps what is counted in the bucket that such keys share.
+    ///
+    /// An error means that some buckets may be forgotten and others not, and that it is safe to
+    /// reset again. Whether the failed call was carried out may be unknown
+    /// ([`StoreFault::outcome_unknown`](crate::StoreFault::outcome_unknown)).
     Reset,
 }
 
@@ -51,9 +62,6 @@ pub struct StoreReply {
 /// The future of a [`Store::ask`] call.
 pub type AskFuture<'s> = Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send + 's>>;
 
-/// The future of a [`Store::reset`] call.
-pub type ResetFuture<'s> = Pin<Box<dyn Future<Output = Result<Vec<bool>, StoreError>> + Send + 's>>;
-
 /// The future of a [`Store::drain`] call.
 pub type DrainFuture<'s> = Pin<Box<dyn Future<Output = ()> + Send + 's>>;
 
@@ -68,27 +76,6 @@ pub trait Store: Send + Sync + 'static {
     fn ask(&self, checks: Vec<Check>, deadline: Deadline, purpose: Purpose) -> AskFuture<'_> {
         let client = self.batch_client();
         Box::pin(ask(client, checks, deadline, purpose))
-    }
-
-    /// Forgets the buckets of these checks, in this process and in the shared store, with what is
-    /// held of them in advance (leases) or remembered about them (denials). The hits of the checks
-    /// do not matter. Returns for each check whether hits counted in its bucket.
-    ///
-    /// What is given back afterwards but was taken before is dropped. Leases and denials that other
-    /// processes hold end within their own bounds. A key without a bucket of its own, for lack of
-    /// memory, keeps what is counted in the bucket that such keys share.
-    ///
-    /// An error means that some buckets may be forgotten and others not, and that it is safe to
-    /// reset again. Whether the failed call was carried out may be unknown
-    /// ([`StoreFault::outcome_unknown`](crate::StoreFault::outcome_unknown)).
-    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
-        let asked = self.ask(checks, Deadline::NEVER, Purpose::Reset);
-        Box::pin(async move {
-            let answers = asked.await?.answers.into_iter();
-            answers
-                .map(|answer| answer.map(|outcome| outcome.used_before > 0))
-                .collect()
-        })
     }
 
     /// Names buckets as another service does, where the store continues the buckets of that

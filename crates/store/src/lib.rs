@@ -14,8 +14,8 @@ mod tentative_take;
 
 pub use self::api::{
     AskFuture, BatchClient, BatchStamp, CheckStamp, Deadline, DrainFuture, PartialReply,
-    PartitionRecorder, Purpose, RefundRecorder, RequestsApart, ResetFuture, Store, StoreHealth,
-    StoreInspection, StoreNode, StoreReply, StoreStart, Ticket, Worker, ask, put_stamps,
+    PartitionRecorder, Purpose, RefundRecorder, RequestsApart, Store, StoreHealth, StoreInspection,
+    StoreNode, StoreReply, StoreStart, Ticket, Worker, ask, put_stamps,
 };
 pub use self::backend::{
     Backend, BuildError, FromVariables, MemoryLimits, Setup, SharedSettings, StoreBuilder,

@@ -300,6 +300,14 @@ impl<'de> Deserialize<'de> for Strict {
     }
 }
 
+macro_rules! scalars {
+    ($($visit:ident: $type:ty,)+) => {$(
+        fn $visit<E>(self, value: $type) -> Result<Value, E> {
+            Ok(value.into())
+        }
+    )+};
+}
+
 impl<'de> Visitor<'de> for StrictVisitor {
     type Value = Value;
 
@@ -307,28 +315,13 @@ impl<'de> Visitor<'de> for StrictVisitor {
         f.write_str("a value of JSON")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(Value::String(value))
+    scalars! {
+        visit_bool: bool,
+        visit_i64: i64,
+        visit_u64: u64,
+        visit_f64: f64,
+        visit_str: &str,
+        visit_string: String,
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {

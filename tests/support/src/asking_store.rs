@@ -1,9 +1,12 @@
-//! A store whose requests are each decided by a future of their own: how tests wrap a store.
+//! A store whose requests are each decided by a future of their own: how tests wrap a store. And
+//! how they reset buckets.
 
+use std::pin::Pin;
 use std::task::Context;
 
 use tollgate::store::{
-    AskFuture, BatchClient, Deadline, PartialReply, Purpose, RequestsApart, StoreError, Ticket,
+    AskFuture, BatchClient, Deadline, PartialReply, Purpose, RequestsApart, Store, StoreError,
+    Ticket,
 };
 use tollgate_limiter::Check;
 
@@ -24,6 +27,26 @@ pub fn asking_client(
         requests: RequestsApart::default(),
     })
 }
+
+/// The future of [`ResetBuckets::reset`].
+pub type ResetFuture<'s> = Pin<Box<dyn Future<Output = Result<Vec<bool>, StoreError>> + Send + 's>>;
+
+/// Asks a store for a reset.
+pub trait ResetBuckets: Store {
+    /// Forgets the buckets of these checks. Returns for each check whether hits counted in its
+    /// bucket.
+    fn reset(&self, checks: Vec<Check>) -> ResetFuture<'_> {
+        let asked = self.ask(checks, Deadline::NEVER, Purpose::Reset);
+        Box::pin(async move {
+            let answers = asked.await?.answers.into_iter();
+            answers
+                .map(|answer| answer.map(|outcome| outcome.used_before > 0))
+                .collect()
+        })
+    }
+}
+
+impl<S: Store + ?Sized> ResetBuckets for S {}
 
 // === impl AskingClient ===
 

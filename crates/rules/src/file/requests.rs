@@ -8,9 +8,9 @@ use crate::excerpt::excerpt;
 use crate::file::grammar;
 use crate::file::loader::Loader;
 use crate::file::values::{LIST_ITEMS_MAX, check_list_length, item_text, prefix};
-use crate::file::{Code, Diagnostic, Fields, Item, Reader};
+use crate::file::{Code, FieldPlace, Fields, Item, Reader};
 use crate::requests::{PathTemplate, RequestEntry, RequestMapping, RequestSource};
-use crate::yaml::{Content, kind};
+use crate::yaml::Content;
 
 /// How many descriptors are made of one request, and how many entries one of them has.
 const DESCRIPTORS_MAX: usize = 64;
@@ -53,44 +53,33 @@ pub(super) fn requests(loader: &mut Loader<'_>, fields: &Fields<'_>, domain: &st
 }
 
 fn descriptors(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Vec<RequestEntry>> {
-    let items = bounded(reader, fields.at("descriptors"), EXAMPLE, |reader| {
-        reader.items(fields, "descriptors", EXAMPLE)
-    });
+    let items = reader.items(fields, "descriptors", EXAMPLE);
+    let items = bounded(reader, fields.at("descriptors"), items);
     let lists = items.into_iter().map(|item| {
         let Content::Sequence(entries) = &item.node.content else {
             let message = "a descriptor of requests is not a list of entries";
-            let error = Diagnostic::error(Code::WrongType, item.at(), message);
-            let error = error.label(format!("found {}", kind(item.node)));
-            reader.type_error(error.help(format!("write a list of lists: `{EXAMPLE}`")));
+            let help = format!("write a list of lists: `{EXAMPLE}`");
+            reader.wrong_type(item.at(), item.node, message, help);
             return Vec::new();
         };
-        let entries = bounded(reader, item.at(), EXAMPLE, |reader| {
-            let is_affordable = reader.spend(entries, item.at());
-            let entries = entries.iter().filter(|_| is_affordable).enumerate();
-            let entries = entries.map(|(position, node)| Item {
-                node,
-                path: item.path.item("entries", position),
-            });
-            entries.collect()
+        let is_affordable = reader.spend(entries, item.at());
+        let entries = entries.iter().filter(|_| is_affordable).enumerate();
+        let entries = entries.map(|(position, node)| Item {
+            node,
+            path: item.path.item("entries", position),
         });
-        let entries = entries.into_iter();
+        let entries = bounded(reader, item.at(), entries.collect()).into_iter();
         entries.filter_map(|one| entry(reader, &one)).collect()
     });
     lists.collect()
 }
 
 /// A list of at most [`DESCRIPTORS_MAX`] items.
-fn bounded<'n>(
-    reader: &mut Reader<'_>,
-    at: crate::file::FieldPlace,
-    example: &str,
-    read: impl FnOnce(&mut Reader<'_>) -> Vec<Item<'n>>,
-) -> Vec<Item<'n>> {
-    let items = read(reader);
+fn bounded<'n>(reader: &mut Reader<'_>, at: FieldPlace, items: Vec<Item<'n>>) -> Vec<Item<'n>> {
     if items.len() > DESCRIPTORS_MAX {
         let message = format!("the list has more than {DESCRIPTORS_MAX} items");
-        let help = format!("use fewer, such as `{example}`");
-        reader.error(Code::TooLarge, at, message, &help);
+        let help = format!("use fewer, such as `{EXAMPLE}`");
+        reader.error(Code::TooLarge, at, message, help);
         return Vec::new();
     }
     items
