@@ -2,7 +2,7 @@
 //! panic.
 //!
 //! `make fuzz` runs it for a minute, with bounded memory. The same corpus is mutated in
-//! `crates/store/src/memory/loading/fuzz_harness.rs` by every `make test`.
+//! `crates/store/src/memory/loading/tests/fuzz_harness.rs` by every `make test`.
 //!
 //! What it deliberately does not do: files (`tests/process/snapshot.rs`).
 #![no_main]

@@ -1,7 +1,7 @@
 //! The rate limit quota service over gRPC: first reports, unknown ids, lies, bounds, reloads.
 //!
 //! What it deliberately does not do: test the shares
-//! (`crates/engine/src/quota/simulation`), or a proxy (`tests/quota`).
+//! (`crates/engine/src/quota/tests/simulation`), or a proxy (`tests/quota`).
 
 use std::collections::BTreeMap;
 

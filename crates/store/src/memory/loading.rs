@@ -173,6 +173,7 @@ impl Partition {
 }
 
 #[cfg(any(test, fuzzing))]
-pub mod fuzz_harness;
-#[cfg(test)]
 mod tests;
+
+#[cfg(any(test, fuzzing))]
+pub use self::tests::fuzz_harness;

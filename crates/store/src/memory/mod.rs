@@ -33,7 +33,7 @@ use tokio::sync::mpsc;
 pub use self::copying::{BucketCopier, CopyFailed};
 use self::decider::PartitionDecider;
 pub use self::direct::DirectStore;
-#[cfg(fuzzing)]
+#[cfg(any(test, fuzzing))]
 pub use self::loading::fuzz_harness as loading_harness;
 pub use self::loading::{LoadCounts, load};
 use self::ownership::PartitionOwnership;

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use super::*;
+use super::super::*;
 use crate::memory::{CopyFailed, MemoryStore};
 use crate::snapshot::{Header, Writer};
 use crate::{Deadline, PartialReply, Purpose, Store as _};

@@ -11,8 +11,7 @@
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 
-use super::load;
-use crate::memory::{MemoryStore, PartitionWorker};
+use crate::memory::{MemoryStore, PartitionWorker, load};
 use crate::snapshot::{Block, Header, ReadError, Reader, SavedBucket, Writer, file_of};
 use crate::{MemoryLimits, WhenFull};
 use tollgate_limiter::{
