@@ -58,8 +58,7 @@ async fn give_back(
 /// Two replicas, where no lease ends before its test does.
 async fn replicas(redis: &RedisServer, mode: &str) -> ([Tollgate; 2], [Client; 2]) {
     let url = redis.url();
-    let more = ["--store-mode", mode, "--lease-age-max-ms", "60000"];
-    let arguments = patient(&url, &more);
+    let arguments = patient(&url, &["--store-mode", mode, "--lease-age-max-ms", "60000"]);
     let replicas = [replica(RULES, &arguments), replica(RULES, &arguments)];
     let clients = [client(&replicas[0]).await, client(&replicas[1]).await];
     (replicas, clients)
