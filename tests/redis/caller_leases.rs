@@ -98,7 +98,8 @@ async fn replicas_take_back_each_other_s_leases_and_grant_exactly_the_limit() {
     }
 }
 
-/// Callers of two limits lease, lose the answer, check, return, and return again, at either replica.
+/// Callers of two limits lease, lose the answer, check, return, and return again, at either
+/// replica.
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_of_two_limits_agree_with_a_count_in_any_history() {
     for mode in ["exact", "leased"] {
