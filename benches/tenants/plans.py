@@ -46,6 +46,8 @@ AT_ONCE = 250
 
 OVERRIDE_SECONDS = 5
 
+PATIENCE_SECONDS = 60
+
 
 def name(number):
     return f"tenant-{number:08}"
@@ -81,7 +83,10 @@ class Replica(Service):
 
 
 def wait_for(replicas, metric, value):
+    end = time.monotonic() + PATIENCE_SECONDS
     while any(replica.metric(metric) != value for replica in replicas):
+        if time.monotonic() > end:
+            raise SystemExit(f"{metric} is not {value} on every replica after {PATIENCE_SECONDS} s")
         time.sleep(0.01)
 
 
