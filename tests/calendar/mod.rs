@@ -10,8 +10,8 @@
 //! | `cost` | no allocation to find a window |
 //! | `days` | dates as numbers, counted in the simplest way |
 //!
-//! What it deliberately does not do: count hits (`tests/laws`), or read rules files
-//! (`tests/rules`).
+//! What it deliberately does not do: count hits (`crates/limiter/tests/laws`), or read rules
+//! files (`tests/rules`).
 
 mod cost;
 mod days;

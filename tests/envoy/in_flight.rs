@@ -9,7 +9,7 @@
 //! test moves the clock.
 //!
 //! What it deliberately does not do: show that anonymous slots are wrong for Envoy (see
-//! `docs/rules.md`; `tests/laws` has the laws of the algorithm).
+//! `docs/rules.md`; `crates/limiter/tests/laws` has the laws of the algorithm).
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, SocketAddr, TcpStream};

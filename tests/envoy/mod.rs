@@ -6,7 +6,7 @@
 //! `ratelimit.error` must be 0. Either the clock stands, or windows are of a year.
 //!
 //! What it deliberately does not do: test Envoy's configuration language, or limits themselves;
-//! `tests/laws` does.
+//! `crates/limiter/tests/laws` does.
 
 mod budget_edge;
 mod budgets;

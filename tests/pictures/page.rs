@@ -1,8 +1,8 @@
 //! Compares docs/algorithms.md and its table with the algorithms.
 //!
 //! Names, promises and options are compared with the algorithms' own. What the page says of all
-//! algorithms is tested for all of them; what it says of one is tested by `tests/laws`, except for
-//! changed limits, which only this page describes.
+//! algorithms is tested for all of them; what it says of one is tested by
+//! `crates/limiter/tests/laws`, except for changed limits, which only this page describes.
 //!
 //! What it deliberately does not do: judge the recommendations.
 

@@ -1,7 +1,7 @@
 //! `values`, `cidr`, `regex` and `ipv6_prefix`: what matches, and the bounds of lists and patterns.
 //!
 //! What it deliberately does not do: errors of each field (`cases/`), or which of several kinds
-//! wins (`tests/laws`).
+//! wins (`tests/matching`).
 
 use std::fmt::Write as _;
 

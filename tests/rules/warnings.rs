@@ -1,7 +1,7 @@
 //! The page of rules lists every warning.
 //!
 //! What it deliberately does not do: show each warning (`broken/`, `cases/`). Which levels are
-//! reached is compared with random descriptors in `tests/laws/matching/shadowed.rs`.
+//! reached is compared with random descriptors in `tests/matching/shadowed.rs`.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -2,10 +2,9 @@
 //!
 //! A backend reads its URL and the settings that all shared stores have in common
 //! ([`SharedSettings`]), and builds a store with its workers. It counts in the metrics that all
-//! stores share (`metrics/store.rs`, refunds in `tollgate_given_back_total`), and shows them with
-//! `Metrics::show`. Everything else follows from the table
-//! [`crate::BACKENDS`]: which URLs `--store` accepts, and what the contract suite in
-//! `tests/store` runs on.
+//! stores share (`StoreMetrics`, refunds in `tollgate_given_back_total`), and shows them with
+//! `Metrics::show`. Everything else follows from the table `BACKENDS` in `src/app/store.rs`: which
+//! URLs `--store` accepts, and what the contract suite in `tests/store` runs on.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Tests of a partition: which buckets it keeps, frees and evicts, and how much heap it uses.
 //!
-//! What it deliberately does not do: test the algorithms (`tests/laws`) or the table
-//! (`table/tests`).
+//! What it deliberately does not do: test the algorithms (`crates/limiter/tests/laws`) or
+//! the table (`table/tests`).
 
 mod penalties;
 mod record_bytes;
