@@ -48,10 +48,10 @@ final class DenialCache {
   /**
    * Returns the remembered refusal of a check with these hits.
    *
-   * @param hits hits of each descriptor
+   * @param hits hits of each descriptor that has none of its own; null: 1
    */
-  Optional<Decision> find(String key, List<Long> hits) {
-    if (hitsAreZero(hits)) {
+  Optional<Decision> find(String key, List<Descriptor> descriptors, Long hits) {
+    if (!isEnabled()) {
       return Optional.empty();
     }
     Denial denial;
@@ -67,7 +67,8 @@ final class DenialCache {
         return Optional.empty();
       }
     }
-    return denial.covers(hits)
+    List<Long> each = Hits.ofEach(descriptors, hits);
+    return !hitsAreZero(each) && denial.covers(each)
         ? Optional.of(denial.decision.repeatedAfter(Duration.ofNanos(Math.max(age, 0))))
         : Optional.empty();
   }

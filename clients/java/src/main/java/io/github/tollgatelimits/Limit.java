@@ -1,7 +1,6 @@
 package io.github.tollgatelimits;
 
 import java.time.Duration;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
@@ -42,17 +41,16 @@ public record Limit(
 
   /** Returns the tightest of the limits of a decision. Of equal ones, the first. */
   static Optional<Limit> tightest(List<Limit> limits, boolean allowed) {
-    if (allowed) {
-      return limits.stream().min(Comparator.comparingLong(Limit::remaining));
-    }
-    Limit longest = null;
+    Limit tightest = null;
     for (Limit limit : limits) {
-      if (!limit.allowed
-          && (longest == null || limit.waitTime().compareTo(longest.waitTime()) > 0)) {
-        longest = limit;
+      if (allowed
+          ? tightest == null || limit.remaining < tightest.remaining
+          : !limit.allowed
+              && (tightest == null || limit.waitTime().compareTo(tightest.waitTime()) > 0)) {
+        tightest = limit;
       }
     }
-    return Optional.ofNullable(longest);
+    return Optional.ofNullable(tightest);
   }
 
   private Duration waitTime() {

@@ -114,17 +114,19 @@ public final class TollgateClient implements AutoCloseable {
     String domain = request.domain().orElse(defaultDomain);
     Timer timer = new Timer();
     Telemetry.Operation operation = telemetry.begin("check", domain);
-    List<Long> hits = Hits.ofEach(request.descriptors(), request.hitsOrNull());
     boolean leased =
         leases != null && (leasesEveryCheck || request.leases()) && Leases.canLease(request);
     String key =
         leased || denialCache.isEnabled() ? DescriptorKey.of(domain, request.descriptors()) : null;
     Leases.Step step = Leases.Step.SEND;
-    Optional<Decision> found = key == null ? Optional.empty() : denialCache.find(key, hits);
+    Optional<Decision> found =
+        key == null
+            ? Optional.empty()
+            : denialCache.find(key, request.descriptors(), request.hitsOrNull());
     if (leased && found.isPresent()) {
-      leases.refuse(key, hits.get(0));
+      leases.refuse(key, request.hits().orElse(1));
     } else if (leased) {
-      step = leases.decide(key, domain, request.descriptors(), hits.get(0));
+      step = leases.decide(key, domain, request.descriptors(), request.hits().orElse(1));
       found = Optional.ofNullable(step.decision());
     }
     if (found.isPresent()) {
@@ -146,7 +148,11 @@ public final class TollgateClient implements AutoCloseable {
         decision -> {
           validateDomain(domain, decision);
           if (key != null && !decision.allowed()) {
-            denialCache.remember(key, request.descriptors(), hits, decision);
+            denialCache.remember(
+                key,
+                request.descriptors(),
+                Hits.ofEach(request.descriptors(), request.hitsOrNull()),
+                decision);
           }
           return timer.stop(decision);
         },

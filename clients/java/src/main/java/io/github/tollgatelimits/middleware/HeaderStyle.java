@@ -16,10 +16,14 @@ public enum HeaderStyle {
   private static final Map<String, Long> UNITS =
       Map.of("second", 1L, "minute", 60L, "hour", 3_600L, "day", 86_400L, "week", 604_800L);
 
-  private final String prefix;
+  private final String limitName;
+  private final String remainingName;
+  private final String resetName;
 
   HeaderStyle(String prefix) {
-    this.prefix = prefix;
+    limitName = prefix + "Limit";
+    remainingName = prefix + "Remaining";
+    resetName = prefix + "Reset";
   }
 
   /** Adds the headers of a limit. */
@@ -28,11 +32,11 @@ public enum HeaderStyle {
       addPolicy(limit, headers);
       return;
     }
-    headers.put(prefix + "Limit", Long.toString(limit.requestsPerUnit()));
-    headers.put(prefix + "Remaining", Long.toString(limit.remaining()));
-    limit
-        .reset()
-        .ifPresent(reset -> headers.put(prefix + "Reset", Long.toString(Answer.secondsUp(reset))));
+    headers.put(limitName, Long.toString(limit.requestsPerUnit()));
+    headers.put(remainingName, Long.toString(limit.remaining()));
+    if (limit.reset().isPresent()) {
+      headers.put(resetName, Long.toString(Answer.secondsUp(limit.reset().get())));
+    }
   }
 
   private static void addPolicy(Limit limit, Map<String, String> headers) {

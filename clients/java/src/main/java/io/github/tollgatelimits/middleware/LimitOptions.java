@@ -3,6 +3,7 @@ package io.github.tollgatelimits.middleware;
 import io.github.tollgatelimits.CheckRequest;
 import io.github.tollgatelimits.Decision;
 import io.github.tollgatelimits.Descriptor;
+import io.github.tollgatelimits.Limit;
 import io.github.tollgatelimits.Source;
 import io.github.tollgatelimits.TollgateClient;
 import java.time.Duration;
@@ -15,6 +16,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.Set;
 import java.util.function.BiConsumer;
 import java.util.function.Predicate;
@@ -67,38 +69,46 @@ public final class LimitOptions<R> {
 
   /** Returns the check of a request; empty if it passes without one. */
   public Optional<CheckRequest> checkOf(RequestView view, R request) {
-    String path = RequestEntry.withoutQuery(view.path());
-    if (skipPaths.stream().anyMatch(template -> template.matches(path)) || skip.test(request)) {
+    if (skipsPath(view) || skip.test(request)) {
       return Optional.empty();
     }
     List<Descriptor> present = new ArrayList<>(descriptors.size());
     for (List<RequestEntry<? super R>> entries : descriptors) {
-      descriptor(entries, view, request).ifPresent(present::add);
+      Descriptor descriptor = descriptor(entries, view, request);
+      if (descriptor != null) {
+        present.add(descriptor);
+      }
     }
     if (present.isEmpty()) {
       return Optional.empty();
     }
-    CheckRequest.Builder check =
-        CheckRequest.builder()
-            .descriptors(present)
-            .dryRun(count != Count.ALL)
-            // Dry runs see leased hits as taken.
-            .leases(count == Count.ALL);
-    hits.ifPresent(function -> check.hits(function.applyAsLong(request)));
-    return Optional.of(check.build());
+    OptionalLong taken =
+        hits.isPresent() ? OptionalLong.of(hits.get().applyAsLong(request)) : OptionalLong.empty();
+    // Dry runs see leased hits as taken, and lease none.
+    boolean leases = count == Count.ALL;
+    return Optional.of(new CheckRequest(Optional.empty(), present, taken, !leases, leases));
   }
 
-  private Optional<Descriptor> descriptor(
+  private boolean skipsPath(RequestView view) {
+    if (skipPaths.isEmpty()) {
+      return false;
+    }
+    String path = RequestEntry.withoutQuery(view.path());
+    return skipPaths.stream().anyMatch(template -> template.matches(path));
+  }
+
+  /** Returns the descriptor of a request; null if an entry has no value. */
+  private Descriptor descriptor(
       List<RequestEntry<? super R>> entries, RequestView view, R request) {
     List<Descriptor.Entry> values = new ArrayList<>(entries.size());
     for (RequestEntry<? super R> entry : entries) {
       Optional<String> value = entry.value(view, request, trustedProxies);
       if (value.isEmpty()) {
-        return Optional.empty();
+        return null;
       }
       values.add(new Descriptor.Entry(entry.key(), value.get()));
     }
-    return Optional.of(Descriptor.of(values.toArray(Descriptor.Entry[]::new)));
+    return new Descriptor(values, OptionalLong.empty());
   }
 
   /** Calls the function {@code onDecision}. If it fails, that is logged only. */
@@ -153,7 +163,12 @@ public final class LimitOptions<R> {
 
   private Map<String, String> limitHeaders(Decision decision) {
     Map<String, String> fields = new LinkedHashMap<>();
-    decision.tightestLimit().ifPresent(limit -> headers.forEach(style -> style.add(limit, fields)));
+    Optional<Limit> limit = decision.tightestLimit();
+    if (limit.isPresent()) {
+      for (HeaderStyle style : headers) {
+        style.add(limit.get(), fields);
+      }
+    }
     return fields;
   }
 
