@@ -166,7 +166,7 @@ def test_the_example_service(
         assert stats == {
             "checks": 4,
             "late": 0,
-            "sources": {"server": 3, "cache": 0, "local": 0, "allow": 0, "deny": 1},
+            "sources": {"server": 3, "lease": 0, "cache": 0, "local": 0, "allow": 0, "deny": 1},
         }
         idle = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         idle.request("GET", "/healthz")
