@@ -36,9 +36,11 @@ public record Answer(
 
   /** Returns the headers of an HTTP response: those of the limits, and {@code Retry-After}. */
   public Map<String, String> httpHeaders() {
+    if (retryAfter.isEmpty()) {
+      return limitHeaders;
+    }
     Map<String, String> headers = new LinkedHashMap<>(limitHeaders);
-    retryAfter.ifPresent(
-        time -> headers.put("Retry-After", Long.toString(Math.max(secondsUp(time), 1))));
+    headers.put("Retry-After", Long.toString(Math.max(secondsUp(retryAfter.get()), 1)));
     return headers;
   }
 

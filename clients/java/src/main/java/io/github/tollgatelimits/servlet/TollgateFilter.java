@@ -142,11 +142,10 @@ public final class TollgateFilter extends HttpFilter {
    * Adds the headers, and writes the answer to a refused request. Returns whether it is refused.
    */
   private static boolean write(HttpServletResponse response, Answer answer) throws IOException {
+    answer.httpHeaders().forEach(response::setHeader);
     if (answer.passes()) {
-      answer.limitHeaders().forEach(response::setHeader);
       return false;
     }
-    answer.httpHeaders().forEach(response::setHeader);
     byte[] body = answer.body().getBytes(StandardCharsets.UTF_8);
     response.setStatus(answer.status());
     response.setContentType(answer.contentType());
