@@ -21,7 +21,7 @@
 # make demo             ten services in five languages and Envoy share one limit
 #
 # Longer tests:
-# make test-long        more random cases: laws, Redis script, simulation, chart values (an hour)
+# make test-long        more random cases: laws, Redis script, simulation, leases of callers, chart values (an hour)
 # make test-servers     tests of the Redis store on Redis 6.2 and Valkey
 # make test-reference   100,000 random requests and rules files beside Envoy's reference service
 # make test-memory      2 and 10 million keys, a million reservations, a flood of 30 million keys in 64 MiB (as root)
@@ -166,9 +166,10 @@ $(TOOLS)/.mutants-$(CARGO_MUTANTS):
 test-long: export PROPTEST_CASES ?= 100000
 test-long: export SEEDS ?= 100000
 test-long: export CASES ?= 2000
+test-long: export HISTORIES ?= 10000
 test-long: deps
-	$(NEXTEST) run --profile long --locked --workspace --test laws --test in_process --test processes \
-	  -E 'test(/^properties::/) or test(/^twin::agreement::/) or test(/^simulation::.*the_default_seeds/) or test(/^chart::property::/)'
+	$(NEXTEST) run --profile long --locked --workspace --lib --test laws --test in_process --test processes \
+	  -E 'test(/^properties::/) or test(/^twin::agreement::/) or test(/^simulation::.*the_default_seeds/) or test(/^chart::property::/) or test(/in_any_history$$/)'
 
 test-quota: deps target/debug/tollgate
 	$(VENV)/bin/python tests/quota/quirks.py target/debug/tollgate $(VENV)/bin/envoy

@@ -6,6 +6,7 @@
 //! What it deliberately does not do: repeat the store's contract (`tests/store`) or the algorithms'
 //! arithmetic.
 
+mod caller_lease_histories;
 mod caller_leases;
 mod candidates;
 mod charged;

@@ -50,26 +50,18 @@ mod scenario;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::panic::catch_unwind;
-use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use judge::{EventCounts, Violation};
 use run::run;
+use tollgate_test_support::seeded_rng::from_environment;
 
 /// Seeds of every `cargo test`.
 const DEFAULT_SEEDS: RangeInclusive<u64> = 1..=3_000;
 
 /// How many failing seeds are reported before the run stops.
 const FAILURES_MAX: usize = 5;
-
-/// Reads a number from the environment.
-fn from_environment<T: FromStr>(name: &str) -> Option<T> {
-    let text = std::env::var(name).ok()?;
-    let number = text.parse().ok();
-    assert!(number.is_some(), "{name}={text} is not a number");
-    number
-}
 
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

@@ -19,9 +19,6 @@ use tollgate::decisions::Decisions;
 use tollgate::keyed_hash::KeyedHash;
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::{Generations, Parts, Pipeline, RequestError, local_thread};
-use tollgate::rules::file::{self, Options};
-use tollgate::rules::path::Source;
-use tollgate::rules::reload::Rules as Loaded;
 use tollgate::settings::Settings;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::{Store, StoreError};
@@ -31,7 +28,7 @@ use tollgate_limiter::Timestamp;
 use prost::Message as _;
 use tollgate_test_support::asking_store::ResetBuckets as _;
 use tollgate_test_support::grpc_client::{RateLimitRequest, RateLimitResponse, request};
-use tollgate_test_support::in_process::{START, settings};
+use tollgate_test_support::in_process::{START, publish, settings};
 use tollgate_test_support::seeded_rng::SeededRng;
 
 use crate::simulation::event_display::{AnswerDisplay, List};
@@ -117,20 +114,6 @@ pub(crate) fn run(seed: u64, fault: Option<Fault>, printed: bool) -> Report {
         world.step();
     }
     world.close()
-}
-
-/// Loads a rules file, as a reload does.
-pub(crate) fn publish(generations: &Generations, text: String) {
-    let source = Source {
-        name: "rules.yaml".to_owned(),
-        text,
-    };
-    let loaded = file::load(&[source], Options::default()).expect("good rules");
-    generations.take(Some(Ok(Loaded {
-        loaded,
-        sources: 1,
-        hash: 0,
-    })));
 }
 
 /// The answer of the service. It reads the rules and sends the checks on the first poll.

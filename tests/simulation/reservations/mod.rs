@@ -24,14 +24,13 @@ use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
 use tollgate::store::{Deadline, Purpose, Store};
 use tollgate_limiter::{Check, Hits, Operation, Otherwise, ReservationOutcome, Step, Timestamp};
 use tollgate_test_support::grpc_client::request;
-use tollgate_test_support::in_process::{START, settings};
-use tollgate_test_support::seeded_rng::SeededRng;
+use tollgate_test_support::in_process::{START, publish, settings};
+use tollgate_test_support::seeded_rng::{SeededRng, from_environment};
 
 use crate::simulation::executor::{Task, Timers};
-use crate::simulation::from_environment;
 use crate::simulation::journal::{self, Tap};
 use crate::simulation::planted::{self, Fault};
-use crate::simulation::run::{ask, pipeline, publish, rest};
+use crate::simulation::run::{ask, pipeline, rest};
 use crate::simulation::scenario::Jumps;
 use judge::Judge;
 use scenario::{ApiStep, DOMAIN, EVENTS, Event, Rules, Scenario, Wish, descriptors};

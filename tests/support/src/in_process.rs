@@ -18,6 +18,9 @@ use tollgate::decisions::Decisions;
 use tollgate::grpc::{Health, Routes};
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::{Generation, Generations};
+use tollgate::rules::file::{Options, load};
+use tollgate::rules::path::Source;
+use tollgate::rules::reload::Rules;
 use tollgate::settings::Settings;
 use tollgate::top_keys::{TopKeys, TopQuery};
 use tollgate_limiter::{Algorithm, AlgorithmOption, Timestamp};
@@ -88,6 +91,17 @@ pub fn limit_of(requests: u64, algorithm: &dyn Algorithm) -> String {
         fields.push("segments: 6".to_owned());
     }
     format!("{{{}}}", fields.join(", "))
+}
+
+/// Makes these rules (YAML) the current ones.
+pub fn publish(generations: &Generations, text: String) {
+    let name = "rules.yaml".to_owned();
+    let loaded = load(&[Source { name, text }], Options::default()).expect("good rules");
+    generations.take(Some(Ok(Rules {
+        loaded,
+        sources: 1,
+        hash: 0,
+    })));
 }
 
 impl Service {

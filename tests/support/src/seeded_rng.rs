@@ -4,6 +4,20 @@
 //! is splitmix64 (Steele, Lea and Flood, 2014), a counter and a mix of its bits. Its choices are
 //! not uniform to the last bit: a remainder is good enough to choose among ten things.
 
+use std::str::FromStr;
+
+/// The number in a variable of the environment, which says how much to try.
+///
+/// # Panics
+///
+/// When the variable is set and is no number.
+pub fn from_environment<T: FromStr>(name: &str) -> Option<T> {
+    let text = std::env::var(name).ok()?;
+    let number = text.parse().ok();
+    assert!(number.is_some(), "{name}={text} is not a number");
+    number
+}
+
 /// The random choices of one run.
 pub struct SeededRng(u64);
 

@@ -26,8 +26,9 @@ use tollgate_store::memory::DirectStore;
 use tollgate_system::clock::{Clock, ManualClock};
 use tollgate_system::keyed_hash::KeyedHash;
 use tollgate_telemetry::metrics::Metrics;
-use tollgate_test_support::seeded_rng::SeededRng;
+use tollgate_test_support::seeded_rng::{SeededRng, from_environment};
 
+/// Histories of each kind, or as many as the environment sets.
 const HISTORIES: u64 = 200;
 const STEPS: usize = 50;
 const WINDOW_US: u64 = 10_000_000;
@@ -369,7 +370,7 @@ impl World {
 fn leases_agree_with_their_model_in_any_history() {
     for kind in [Kind::Window, Kind::TokenBucket] {
         let mut world = World::new(kind);
-        for history in 0..HISTORIES {
+        for history in 0..from_environment("HISTORIES").unwrap_or(HISTORIES) {
             world.begin(history);
             for _ in 0..STEPS {
                 world.step();

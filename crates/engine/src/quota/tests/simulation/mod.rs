@@ -21,6 +21,7 @@ mod world;
 use self::scenario::{Fault, LIMIT, STEP_MS, Scenario, TIMES};
 use self::world::run;
 use crate::quota::share::ONE_PER_SECOND;
+use tollgate_test_support::seeded_rng::from_environment;
 
 /// One process, and five proxies.
 const ALONE: Scenario = Scenario {
@@ -67,11 +68,7 @@ const CROWD: Scenario = Scenario {
 };
 
 fn seeds() -> u64 {
-    std::env::var("SEEDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(200)
-        .min(200)
+    from_environment("SEEDS").unwrap_or(200).min(200)
 }
 
 fn first_failure(scenario: Scenario) -> Option<String> {
