@@ -1,8 +1,8 @@
 """What a limiter costs a service: latency and CPU of a request, in five languages.
 
-Each language's `examples/bench` is one HTTP server with three routes that answer the same: without a limiter
-(/bare), with tollgate's middleware (/tollgate), and with a limiter that is popular in that language (/peer). Other
-servers have batching or leases on. h2load sends to the routes one after the other, many times over, so that all of them meet the same machine. The figures are
+Each language's `examples/bench` is one HTTP server with four routes that answer the same: without a limiter
+(/bare), without one but with its three headers (/headers), with tollgate's middleware (/tollgate), and with a limiter
+that is popular in that language (/peer). Other servers have batching or leases on. h2load sends to the routes one after the other, many times over, so that all of them meet the same machine. The figures are
 medians over the rounds.
 
 A second table has requests of 1,000 keys, which the servers draw at random.
@@ -30,8 +30,8 @@ CLIENTS = ROOT / "clients"
 PAGE = ROOT / "docs" / "clients.md"
 
 # The route of each limiter, and the option that is on.
-LEGS = {"none": ("bare", ""), "tollgate": ("tollgate", ""), "tollgate, batching": ("tollgate", "BATCHING"), "tollgate, leases": ("tollgate", "LEASES"),
-        "peer": ("peer", "")}
+LEGS = {"none": ("bare", ""), "none, its headers": ("headers", ""), "tollgate": ("tollgate", ""), "tollgate, batching": ("tollgate", "BATCHING"),
+        "tollgate, leases": ("tollgate", "LEASES"), "peer": ("peer", "")}
 # Requests of one leg at 1 and at 16 connections, and of many keys at 16. Most of a leg of one key is the steady state: the first leases, and
 # the second in which unused hits go back, are a small part of it.
 REQUESTS = {1: 1500, 16: 30000}

@@ -1,5 +1,5 @@
-// Command bench is an HTTP server with three routes that answer alike: /bare without a limiter,
-// /tollgate with the middleware, and /peer with redis_rate.
+// Command bench is an HTTP server with routes that answer alike: /bare without a limiter, /headers
+// with the headers of one that are constants, /tollgate with the middleware, and /peer with redis_rate.
 //
 // BATCHING=1 turns batching on, LEASES=1 leases. KEYS is a number of keys, of which a request has one
 // at random (default: 1). PORT is its port (default: 8000), TOLLGATE the host:port of tollgate (default: localhost:8081), and
@@ -65,6 +65,7 @@ func run() error {
 	})
 	routes := http.NewServeMux()
 	routes.Handle("GET /bare", hello)
+	routes.Handle("GET /headers", withHeaders(hello))
 	routes.Handle("GET /tollgate", limiter.Handler(hello))
 	routes.Handle("GET /peer", limitByRedis(store, key, hello))
 	listener, err := net.Listen("tcp", "127.0.0.1:"+cmp.Or(os.Getenv("PORT"), "8000"))
@@ -74,6 +75,16 @@ func run() error {
 	fmt.Printf("listening on %s\n", listener.Addr())
 	server := &http.Server{Handler: routes, ReadHeaderTimeout: 10 * time.Second}
 	return server.Serve(listener)
+}
+
+// withHeaders sends the headers of the other handlers, and limits nothing.
+func withHeaders(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("RateLimit-Limit", strconv.Itoa(requestsPerDay))
+		w.Header().Set("RateLimit-Remaining", strconv.Itoa(requestsPerDay))
+		w.Header().Set("RateLimit-Reset", "86400")
+		next.ServeHTTP(w, r)
+	})
 }
 
 // limitByRedis is middleware of redis_rate, with the same limit and headers.

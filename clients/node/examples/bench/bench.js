@@ -1,5 +1,5 @@
-// An HTTP server with three routes that all answer `hello`: without a limiter, with tollgate, and with
-// rate-limiter-flexible on Redis. Environment:
+// An HTTP server with routes that all answer `hello`: without a limiter, with the headers of one that are
+// constants, with tollgate, and with rate-limiter-flexible on Redis. Environment:
 //
 // PORT      port on 127.0.0.1; default: 8000
 // TOLLGATE  host:port of tollgate; default: localhost:8081
@@ -32,6 +32,13 @@ const peer = new RateLimiterRedis({
   duration: 86_400,
 });
 
+const constantHeaders = (_request, response, next) => {
+  response.setHeader("RateLimit-Limit", "1000000000");
+  response.setHeader("RateLimit-Remaining", "1000000000");
+  response.setHeader("RateLimit-Reset", "86400");
+  next();
+};
+
 const peerLimit = async (_request, response, next) => {
   const setHeaders = ({ remainingPoints, msBeforeNext }) => {
     response.setHeader("RateLimit-Limit", "1000000000");
@@ -52,6 +59,7 @@ const peerLimit = async (_request, response, next) => {
 const hello = (_request, response) => response.send("hello");
 const app = express();
 app.get("/bare", hello);
+app.get("/headers", constantHeaders, hello);
 app.get("/tollgate", tollgate({ client, descriptors: [{ key: { from: key } }] }), hello);
 app.get("/peer", peerLimit, hello);
 

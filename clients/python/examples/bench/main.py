@@ -1,6 +1,7 @@
 """HTTP server that compares tollgate's middleware with limits on Redis, and with no limiter.
 
-`/bare`, `/tollgate` and `/peer` all answer `hello`, by FastAPI on uvicorn.
+`/bare`, `/headers`, `/tollgate` and `/peer` all answer `hello`, by FastAPI on uvicorn. `/headers`
+has no limiter, and the headers of one.
 
 Variables:
     PORT: port to listen on; default: 8000
@@ -58,6 +59,25 @@ def make_peer() -> FastAPI:
     return app
 
 
+class ConstantHeaders:
+    """Sends the headers of tollgate's middleware, and limits nothing."""
+
+    _HEADERS = tuple(
+        (f"ratelimit-{name}".encode(), b"1000000000") for name in ("limit", "remaining", "reset")
+    )
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *self._HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
 class Bench:
     """Chooses an application by its path, so that no route has the middleware of another."""
 
@@ -69,7 +89,9 @@ class Bench:
             client=self._client,
             descriptors=[[Function("key", lambda _: random.choice(KEYS))]],
         )
-        self._apps = {"/tollgate": limited, "/peer": make_peer()}
+        headers = make_app("/headers")
+        headers.add_middleware(ConstantHeaders)
+        self._apps = {"/headers": headers, "/tollgate": limited, "/peer": make_peer()}
         self._bare = make_app("/bare")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

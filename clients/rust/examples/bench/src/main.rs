@@ -1,5 +1,6 @@
-//! An HTTP server whose routes `/bare`, `/tollgate` and `/peer` answer `hello`: without a limiter,
-//! limited by tollgate, and limited by tower-governor in memory.
+//! An HTTP server whose routes `/bare`, `/headers`, `/tollgate` and `/peer` answer `hello`: without a
+//! limiter, with the headers of one that are constants, limited by tollgate, and limited by
+//! tower-governor in memory.
 //!
 //! Environment: `PORT` (default: 8000), `TOLLGATE` (default: localhost:8081), `BATCHING` (`1` turns
 //! batching on), `LEASES` (`1` turns leases on), `KEYS` (number of keys, of which a request has one;
@@ -52,8 +53,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .ok_or("the limits of tower-governor are invalid")?;
 
     let hello = || get(|| async { "hello" });
+    let headers = || async {
+        let names = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
+        (names.map(|name| (name, "1000000000")), "hello")
+    };
     let app = Router::new()
         .route("/bare", hello())
+        .route("/headers", get(headers))
         .route("/tollgate", hello().layer(tollgate.http_layer()))
         .route("/peer", hello().layer(GovernorLayer::new(peer)));
 

@@ -27,7 +27,10 @@ import org.apache.catalina.startup.Tomcat;
 import org.apache.tomcat.util.descriptor.web.FilterDef;
 import org.apache.tomcat.util.descriptor.web.FilterMap;
 
-/** HTTP server with a route without a limit, one with tollgate, and one with Bucket4j and Redis. */
+/**
+ * HTTP server with routes that answer alike: without a limit, with constant headers of one, with
+ * tollgate, and with Bucket4j and Redis.
+ */
 public final class Bench {
   private static final long LIMIT_PER_DAY = 1_000_000_000L;
 
@@ -40,6 +43,21 @@ public final class Bench {
     protected void doGet(HttpServletRequest request, HttpServletResponse response)
         throws IOException {
       response.getWriter().print("hello");
+    }
+  }
+
+  /** Sends the headers of tollgate's filter, and limits nothing. */
+  private static final class HeaderFilter extends HttpFilter {
+    private static final long serialVersionUID = 1L;
+
+    @Override
+    protected void doFilter(
+        HttpServletRequest request, HttpServletResponse response, FilterChain chain)
+        throws IOException, ServletException {
+      response.setHeader("RateLimit-Limit", Long.toString(LIMIT_PER_DAY));
+      response.setHeader("RateLimit-Remaining", Long.toString(LIMIT_PER_DAY));
+      response.setHeader("RateLimit-Reset", "86400");
+      chain.doFilter(request, response);
     }
   }
 
@@ -124,9 +142,10 @@ public final class Bench {
     tomcat.setSilent(true);
     Context context = tomcat.addContext("", folder.toString());
     Tomcat.addServlet(context, "hello", new Hello());
-    for (String route : new String[] {"/bare", "/tollgate", "/peer"}) {
+    for (String route : new String[] {"/bare", "/headers", "/tollgate", "/peer"}) {
       context.addServletMappingDecoded(route, "hello");
     }
+    addFilter(context, "headers", new HeaderFilter());
     addFilter(context, "tollgate", new TollgateFilter(client, options));
     addFilter(context, "peer", new BucketFilter(redisBuckets(redis, keys)));
     tomcat.getConnector().setProperty("address", "127.0.0.1");
