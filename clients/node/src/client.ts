@@ -102,11 +102,12 @@ export class Client {
 
   /** Takes hits from the limits of the descriptors, or refuses. Without an answer, `onError` decides. */
   async check(descriptors: readonly DescriptorLike[], options: CheckOptions = {}): Promise<Decision> {
+    requireKnown("options", options, KNOWN_CHECK);
     return this.#check(descriptors, options, this.#options.leases === true);
   }
 
   /** The check of a middleware. @internal */
-  async checkRequest(descriptors: readonly DescriptorLike[], options: CheckOptions): Promise<Decision> {
+  checkRequest(descriptors: readonly DescriptorLike[], options: CheckOptions): Promise<Decision> {
     return this.#check(descriptors, options, this.#options.leases !== false);
   }
 
@@ -118,7 +119,8 @@ export class Client {
     }
     const traced = this.#telemetry.start("check", call.domain);
     try {
-      const verdict = await this.#checked(call, options, mayLease);
+      const checked = this.#checked(call, options, mayLease);
+      const verdict = checked instanceof Promise ? await checked : checked;
       this.#validateDomain(call, verdict);
       const decision = Object.assign(verdict, { elapsedMs: performance.now() - startedAt });
       traced.decided(decision);
@@ -134,6 +136,7 @@ export class Client {
   /** Says what a check would answer, and takes nothing. Rejects with a `CallError` without an answer. */
   async peek(descriptors: readonly DescriptorLike[], options: CheckOptions = {}): Promise<Decision> {
     const startedAt = performance.now();
+    requireKnown("options", options, KNOWN_CHECK);
     const call = this.#checkCall(descriptors, options);
     const traced = this.#telemetry.start("peek", call.domain);
     try {
@@ -159,10 +162,11 @@ export class Client {
     const startedAt = performance.now();
     const protocol = this.#reservations;
     if (protocol === undefined) throw new TypeError("The protocol envoy has no reservations. Use tollgate.");
+    requireKnown("options", options, KNOWN_RESERVE);
     const { reservation, expiresMs, onExpiry } = options;
     if (reservation !== undefined) validateId(reservation);
     if (expiresMs !== undefined) validateExpiry(expiresMs);
-    const call = { ...this.#checkCall(descriptors, options, KNOWN_RESERVE), reservation, expiresMs, onExpiry };
+    const call = { ...this.#checkCall(descriptors, options), reservation, expiresMs, onExpiry };
     const traced = this.#telemetry.start("reserve", call.domain);
     try {
       const limits = this.#limits(options.signal);
@@ -244,13 +248,8 @@ export class Client {
   }
 
   /** The call, checked for mistakes. */
-  #checkCall(
-    descriptors: readonly DescriptorLike[],
-    options: CheckOptions,
-    known: Record<string, true> = KNOWN_CHECK,
-  ): CheckCall {
+  #checkCall(descriptors: readonly DescriptorLike[], options: CheckOptions): CheckCall {
     if (this.#closed) throw new ClosedError();
-    requireKnown("options", options, known);
     const domain = options.domain ?? this.#options.domain;
     if (domain === undefined || domain === "") {
       throw new TypeError("domain: set it in the options of the client or of the call");
@@ -266,7 +265,8 @@ export class Client {
     throw new TypeError(`no rules have the domain "${domain}"; add rules for it, or correct the domain`);
   }
 
-  async #checked(call: CheckCall, { signal, dryRun }: CheckOptions, mayLease: boolean): Promise<Verdict> {
+  /** The verdict, at once where leased hits or the denial cache have it. */
+  #checked(call: CheckCall, { signal, dryRun }: CheckOptions, mayLease: boolean): Verdict | Promise<Verdict> {
     const key = checkKey(call.domain, call.descriptors);
     const leases = mayLease && !dryRun ? this.leases : undefined;
     const hits = leases === undefined ? 0 : Leases.hitsOf(call);

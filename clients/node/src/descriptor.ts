@@ -66,7 +66,17 @@ export function effectiveHits(descriptors: readonly Descriptor[], hits: number |
 
 /** The identity of a list of descriptors with its domain, without hits. Different lists have different texts. */
 export function identity(domain: string, descriptors: readonly Descriptor[]): string {
-  return JSON.stringify([domain, ...descriptors.map((descriptor) => descriptor.entries)]);
+  let text = sized(domain);
+  for (const { entries } of descriptors) {
+    text += `${String(entries.length)}:`;
+    for (const [key, value] of entries) text += sized(key) + sized(value);
+  }
+  return text;
+}
+
+/** A text after its length, so that no two lists of texts are equal. */
+function sized(text: string): string {
+  return `${String(text.length)}:${text}`;
 }
 
 /** The identity of a check that is remembered or leased; undefined if its keys and values are too long. */

@@ -7,7 +7,8 @@ import { test } from "node:test";
 import { promisify } from "node:util";
 
 import { DenialCache } from "../src/denial_cache.js";
-import { CallError, Client, ClosedError, descriptor } from "../src/index.js";
+import { identity } from "../src/descriptor.js";
+import { CallError, Client, ClosedError, type Descriptor, descriptor } from "../src/index.js";
 import { tollgate } from "../src/express.js";
 import { LocalBuckets } from "../src/local_buckets.js";
 import { ALLOWED, REFUSED, ScriptedServer } from "./support/scripted_server.js";
@@ -170,6 +171,53 @@ test("100,000 keys keep the denial cache and the local buckets at their bounds",
   }
   assert.deepEqual([cache.size, buckets.size], [10_000, 10_000]);
   assert.equal(buckets.take("99999", 1).allowed, false);
+});
+
+test("lists of descriptors that differ have different identities", () => {
+  const lists: Descriptor[][] = [
+    [],
+    [descriptor()],
+    [descriptor(), descriptor()],
+    [descriptor(["a", ""])],
+    [descriptor(["", "a"])],
+    [descriptor(["", ""])],
+    [descriptor(["a", "b"], ["c", "d"])],
+    [descriptor(["a", "b"]), descriptor(["c", "d"])],
+    [descriptor(["a:b", "c"])],
+    [descriptor(["a", "b:c"])],
+    [descriptor(["a", "1:b"])],
+    [descriptor(["a", "b1:c"])],
+    [descriptor(["a1:b", "c"])],
+    [descriptor(["a", "b"], ["", ""])],
+    [descriptor(["a", "\u{1f600}"])],
+    [descriptor(["a", "\u{1f601}"])],
+    [descriptor(["a\ud83d", "\ude00"])],
+    [descriptor(["a", "\ud83d"], ["\ude00", ""])],
+  ];
+  const domains = ["", "a", "1:a", "a0:", "a1:", "\u{1f600}"];
+  const identities = domains.flatMap((domain) => lists.map((list) => identity(domain, list)));
+  assert.equal(new Set(identities).size, domains.length * lists.length);
+  // Hits are not a part of it.
+  assert.equal(identity("a", [{ entries: [["a", "b"]], hits: 5 }]), identity("a", [descriptor(["a", "b"])]));
+});
+
+test("mistakes of a call reject its promise, and are not thrown", async () => {
+  const client = new Client({ domain: "tests" });
+  const calls = [
+    (options: object) => client.check(ANN, options),
+    (options: object) => client.checkRequest(ANN, options),
+    (options: object) => client.peek(ANN, options),
+    (options: object) => client.reserve(ANN, options),
+  ];
+  for (const call of calls) {
+    const rejected = call({ hits: -1, hit: 1 });
+    await assert.rejects(rejected, /^(TypeError: options: unknown option hit|RangeError: hits)/);
+  }
+  await client.close();
+  for (const call of calls) {
+    const rejected = call({});
+    await assert.rejects(rejected, ClosedError);
+  }
 });
 
 test("a signal that is aborted before makes no call", () =>

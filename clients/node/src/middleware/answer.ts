@@ -1,10 +1,14 @@
 import { status } from "@grpc/grpc-js";
 
-import { type Decision, defined, type Limit, tightestLimit } from "../decision.js";
+import { type Decision, type Limit, tightestLimit } from "../decision.js";
 import { requireKnown } from "../known_options.js";
 import { type LimitOptions, requireStyles } from "./options.js";
 
-const PREFIXES = { ratelimit: "RateLimit-", "x-ratelimit": "X-RateLimit-" } as const;
+/** The headers of the styles but `ratelimit-policy`: limit, remaining and reset. */
+const NAMES = {
+  ratelimit: ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"],
+  "x-ratelimit": ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"],
+} as const;
 /** Seconds of the units of a window whose length is fixed. */
 const UNITS: Readonly<Record<string, number>> = { second: 1, minute: 60, hour: 3_600, day: 86_400, week: 604_800 };
 const UNAVAILABLE_RETRY_MS = 1_000;
@@ -107,15 +111,15 @@ function rateLimitHeaders(decision: Decision, options: AnswerOptions): Headers {
   if (tightest === undefined) return [];
   const { source, remaining, resetMs } = decision;
   // The limits of a lease are as they were when it was made.
-  const limit =
-    source === "lease" && remaining !== undefined ? { ...tightest, ...defined({ remaining, resetMs }) } : tightest;
+  const isLeased = source === "lease" && remaining !== undefined;
+  const limit = isLeased ? { ...tightest, remaining, ...(resetMs !== undefined && { resetMs }) } : tightest;
   return (options.headers ?? ["ratelimit"]).flatMap((style): Headers => {
     if (style === "ratelimit-policy") return policyHeaders(limit);
-    const prefix = PREFIXES[style];
+    const [limitName, remainingName, resetName] = NAMES[style];
     return [
-      [`${prefix}Limit`, String(limit.requestsPerUnit)],
-      [`${prefix}Remaining`, String(limit.remaining)],
-      [`${prefix}Reset`, seconds(limit.resetMs ?? 0)],
+      [limitName, String(limit.requestsPerUnit)],
+      [remainingName, String(limit.remaining)],
+      [resetName, seconds(limit.resetMs ?? 0)],
     ];
   });
 }

@@ -96,7 +96,7 @@ export class Limiter<R> {
     };
     const decision = await client.checkRequest(descriptors, { ...options, dryRun: count !== "all" });
     try {
-      await onDecision?.(request, decision);
+      if (onDecision) await onDecision(request, decision);
     } catch {
       // It observes the request, and must not make it fail.
     }
@@ -114,31 +114,22 @@ export class Limiter<R> {
   async descriptors(view: RequestView, request: R): Promise<Descriptor[] | undefined> {
     const [path = ""] = view.path.split("?", 1);
     if (this.#skipPaths.match(path) !== undefined) return undefined;
-    if (await this.#options.skip?.(request)) return undefined;
+    const { skip } = this.#options;
+    if (skip && (await skip(request))) return undefined;
     const descriptors: Descriptor[] = [];
     for (const spec of this.#specs) {
-      const entries = await read(spec, view, path, request);
-      if (entries !== undefined) descriptors.push({ entries });
+      const entries: Entry[] = [];
+      for (const { key, source, missing } of spec) {
+        const read = source(view, path, request);
+        const value = (typeof read === "object" ? await read : read) ?? missing;
+        if (value === undefined) break;
+        entries.push([key, value]);
+      }
+      // A descriptor with a missing entry is left out.
+      if (entries.length === spec.length) descriptors.push({ entries });
     }
     return descriptors.length === 0 ? undefined : descriptors;
   }
-}
-
-/** The entries of a descriptor; undefined if one is missing. */
-async function read<R>(
-  spec: readonly CompiledEntry<R>[],
-  view: RequestView,
-  path: string,
-  request: R,
-): Promise<Entry[] | undefined> {
-  const entries: Entry[] = [];
-  for (const { key, source, missing } of spec) {
-    const read = source(view, path, request);
-    const value = (typeof read === "object" ? await read : read) ?? missing;
-    if (value === undefined) return undefined;
-    entries.push([key, value]);
-  }
-  return entries;
 }
 
 function entriesOf<R>(spec: DescriptorSpec<R>): readonly DescriptorEntry<R>[] {
