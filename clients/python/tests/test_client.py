@@ -379,6 +379,9 @@ def test_wrong_arguments(flavour: str) -> None:
             client.check(ANN)
         with pytest.raises(TypeError, match="pair"):
             client.check([("user", "ann")], domain="edge")
+        # A set has no order of key and value.
+        with pytest.raises(TypeError, match="pair"):
+            client.check([[{"user", "ann"}]], domain="edge")
         with pytest.raises(TypeError, match="list"):
             client.check({"user": "ann"}, domain="edge")
         with pytest.raises(ValueError, match="hits"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
 
@@ -24,7 +24,10 @@ Headers: TypeAlias = list[tuple[str, str]]
 
 # Seconds of the units of a window whose length is fixed.
 _UNITS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
-_PREFIXES: dict[HeaderStyle, str] = {"ratelimit": "RateLimit-", "x-ratelimit": "X-RateLimit-"}
+_NAMES: dict[HeaderStyle, tuple[str, str, str]] = {
+    "ratelimit": ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"),
+    "x-ratelimit": ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"),
+}
 
 
 class StatusOptions(TypedDict, total=False):
@@ -99,18 +102,19 @@ class Answers:
         limit = decision.tightest
         if limit is None or self.shadow:
             return []
+        remaining, reset = limit.remaining, limit.reset
         if decision.source == "lease" and decision.remaining is not None:
             # The limit is as it was when the hits were leased.
-            limit = replace(limit, remaining=decision.remaining, reset=decision.reset)
-        headers = []
+            remaining, reset = decision.remaining, decision.reset
+        headers: Headers = []
         for style in self.headers:
             if style == "ratelimit-policy":
-                headers += _policy_headers(limit)
+                headers += _policy_headers(limit, remaining, reset)
                 continue
-            prefix = _PREFIXES[style]
-            headers.append((f"{prefix}Limit", str(limit.requests_per_unit)))
-            headers.append((f"{prefix}Remaining", str(limit.remaining)))
-            headers.append((f"{prefix}Reset", str(whole_seconds(limit.reset or 0.0))))
+            for_limit, for_remaining, for_reset = _NAMES[style]
+            headers.append((for_limit, str(limit.requests_per_unit)))
+            headers.append((for_remaining, str(remaining)))
+            headers.append((for_reset, str(whole_seconds(reset or 0.0))))
         return headers
 
     def http_refusal(self, decision: Decision) -> HttpRefusal | None:
@@ -167,7 +171,7 @@ def http_refusal(decision: Decision, **options: Unpack[RefusalOptions]) -> HttpR
     return Answers(**options).http_refusal(decision)
 
 
-def _policy_headers(limit: Limit) -> Headers:
+def _policy_headers(limit: Limit, remaining: int, reset: float | None) -> Headers:
     """Headers of draft-ietf-httpapi-ratelimit-headers-10."""
     # A string of structured fields is printable ASCII.
     known = limit.name if limit.name.isascii() and limit.name.isprintable() else ""
@@ -175,8 +179,8 @@ def _policy_headers(limit: Limit) -> Headers:
     count, _, unit = limit.window.partition(" ")
     seconds = _UNITS.get(unit.removesuffix("s"))
     window = f";w={int(count) * seconds}" if seconds and count.isdecimal() else ""
-    reset = "" if limit.reset is None else f";t={whole_seconds(limit.reset)}"
+    ends = "" if reset is None else f";t={whole_seconds(reset)}"
     return [
         ("RateLimit-Policy", f'"{name}";q={limit.requests_per_unit}{window}'),
-        ("RateLimit", f'"{name}";r={limit.remaining}{reset}'),
+        ("RateLimit", f'"{name}";r={remaining}{ends}'),
     ]

@@ -132,11 +132,17 @@ class Core:
             if lease_hits:
                 self.leases.refused(key, lease_hits, now)
         elif lease_hits:
-            decision, lease = self._leased(key, call, lease_hits, now, began)
+            renews = self._breaker.is_closed
+            decision, lease, is_new = self.leases.decide(
+                key, call, lease_hits, now, began, renews=renews
+            )
+            if lease is not None and is_new:
+                self._background.spawn(self._lease(lease))
+            if decision is None and self.leases.begin_rounds():
+                self._background.begin_rounds()
         if decision is None:
             return self._check(call, dry_run, lease, lease_hits, began)
-        self._telemetry.decided_alone("check", call.domain, decision)
-        self._telemetry.decided(decision, check=True)
+        self._telemetry.decided_alone(call.domain, decision)
         return decision
 
     def _check(
@@ -175,18 +181,6 @@ class Core:
                 self.leases.refused(call.key(), hits, self._clock())
                 return outcome
         return (yield from self._guarded(lambda: self._ask(call, ends, peek=dry_run)))
-
-    def _leased(
-        self, key: wire.Key, call: wire.Call, hits: int, now: int, began: float
-    ) -> tuple[Decision | None, LeaseCall | None]:
-        """Decision of leased hits, or the call for a lease that a check waits for."""
-        renews = self._breaker.is_closed
-        decision, lease, is_new = self.leases.decide(key, call, hits, now, began, renews=renews)
-        if lease is not None and is_new:
-            self._background.spawn(self._lease(lease))
-        if decision is None and self.leases.begin_rounds():
-            self._background.begin_rounds()
-        return decision, lease
 
     def _lease(self, lease: LeaseCall) -> Flow[None]:
         """Makes a call for a lease in the background."""

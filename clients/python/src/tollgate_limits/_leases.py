@@ -99,13 +99,9 @@ class _Entry:
         is_rare = self.checks < _BUSY_CHECKS and now - self.since >= _IDLE_TIME
         if is_rare or now - self.last_use >= _IDLE_TIME:
             self.checks, self.since = 0, now
-        self.checks = min(self.checks + 1, _BUSY_CHECKS)
+        if self.checks < _BUSY_CHECKS:
+            self.checks += 1
         return self.checks == _BUSY_CHECKS
-
-    def left(self, now: int) -> int:
-        """Hits of both leases."""
-        left = self.current.left if now < self.current.ends else 0
-        return left + self.next.left if now < self.next.ends else left
 
     def decision(self, now: int, left: int, began: float) -> Decision:
         """Decision of a check that took hits, and began then by the real clock."""
@@ -153,8 +149,8 @@ class Leases:
                 return None, None, False
             is_busy = entry.is_busy(now)
             entry.last_use = now
-            if self._has_taken(entry, hits, now):
-                left = entry.left(now)
+            left = self._take(entry, hits, now)
+            if left is not None:
                 is_low = left <= entry.granted // 4
                 is_due = is_low and renews and self._may_lease(entry, now)
                 due = self._prepare(entry, 1, now) if is_due else None
@@ -168,9 +164,8 @@ class Leases:
         """Decision of a check that has waited for the call."""
         entry = call.entry
         with self._lock:
-            if not self._has_taken(entry, hits, now):
-                return None
-            return entry.decision(now, entry.left(now), 0.0)
+            left = self._take(entry, hits, now)
+            return None if left is None else entry.decision(now, left, 0.0)
 
     def refused(self, key: Hashable, hits: int, now: int) -> None:
         """Counts a refusal that the service does not know of."""
@@ -270,14 +265,16 @@ class Leases:
             returns, self._returns = self._returns, []
         return returns
 
-    def _has_taken(self, entry: _Entry, hits: int, now: int) -> bool:
+    def _take(self, entry: _Entry, hits: int, now: int) -> int | None:
+        """Takes hits. Returns those that both leases have left; None if neither has enough."""
         if not entry.current.has(hits, now):
             if not entry.next.has(hits, now):
-                return False
+                return None
             self._advance(entry, now)
         entry.current.left -= hits
         entry.admitted += hits
-        return True
+        left = entry.current.left
+        return left + entry.next.left if now < entry.next.ends else left
 
     def _may_lease(self, entry: _Entry, now: int) -> bool:
         is_off = self._is_ended or now < self._off_until or now < entry.no_lease_until

@@ -77,6 +77,8 @@ class Middleware(Generic[C]):
         self._count: Count = options.get("count", "all")
         if self._count not in get_args(Count):
             raise ValueError(f"count must be one of {get_args(Count)}, not {self._count!r}")
+        # Whether the hits are taken after the request.
+        self._dry_run = self._count != "all"
         self._limits = RequestLimits(**_fields_of(RequestLimits, options))
         self._answers = Answers(**_fields_of(Answers, options))
 
@@ -87,11 +89,6 @@ class Middleware(Generic[C]):
             return None
         hits = self._limits.hits_of(request)
         return {"descriptors": descriptors, "hits": hits, "domain": self._domain}
-
-    @property
-    def _dry_run(self) -> bool:
-        """Whether the hits are taken after the request."""
-        return self._count != "all"
 
     def _counts(self, decision: Decision, *, failed: bool) -> bool:
         """Whether a request takes hits now that its status is known."""

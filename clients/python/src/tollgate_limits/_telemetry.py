@@ -15,6 +15,7 @@ except ImportError:
     _INSTALLED = False
 else:
     _INSTALLED = True
+    _CLIENT = trace.SpanKind.CLIENT
 
 _NAME = "tollgate_limits"
 
@@ -73,7 +74,7 @@ class Telemetry:
             return
         with self._tracer.start_as_current_span(
             f"tollgate.{name}",
-            kind=trace.SpanKind.CLIENT,
+            kind=_CLIENT,
             attributes={"tollgate.domain": domain},
             record_exception=False,
             set_status_on_exception=False,
@@ -85,8 +86,8 @@ class Telemetry:
                 span.failed(error)
                 raise
 
-    def decided_alone(self, name: str, domain: str, decision: Decision) -> None:
-        """Span of a call that was decided without the service."""
+    def decided_alone(self, domain: str, decision: Decision) -> None:
+        """Span and counts of a check that was decided without the service."""
         if not _INSTALLED:
             return
         attributes = {
@@ -94,8 +95,8 @@ class Telemetry:
             "tollgate.source": decision.source,
             "tollgate.verdict": _verdict(decision),
         }
-        kind = trace.SpanKind.CLIENT
-        self._tracer.start_span(f"tollgate.{name}", kind=kind, attributes=attributes).end()
+        self._tracer.start_span("tollgate.check", None, _CLIENT, attributes).end()
+        self.decided(decision, check=True)
 
     def decided(self, decision: Decision, *, check: bool) -> None:
         """Counts a decision, and measures it if it is of a check."""

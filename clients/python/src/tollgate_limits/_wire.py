@@ -56,7 +56,7 @@ Key: TypeAlias = tuple[str, tuple[tuple[tuple[str, str], ...], ...]]
 """Domain and descriptors without hits."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """Arguments of a check, a peek or a reservation."""
 
@@ -66,7 +66,7 @@ class Call:
 
     def key(self) -> Key:
         """Domain and descriptors without hits."""
-        return self.domain, tuple(descriptor.entries for descriptor in self.descriptors)
+        return self.domain, tuple([descriptor.entries for descriptor in self.descriptors])
 
     def hits_by_descriptor(self) -> tuple[int, ...]:
         """Hits of each descriptor, 1 where none are given."""
@@ -82,10 +82,11 @@ class Call:
 
     def lease_hits(self) -> int:
         """Hits that a lease can admit; 0 if the check cannot be leased."""
-        if not self.descriptors or any(one.hits is not None for one in self.descriptors):
-            return 0
+        for descriptor in self.descriptors:
+            if descriptor.hits is not None:
+                return 0
         hits = 1 if self.hits is None else self.hits
-        return hits if hits <= MAX_LEASE_HITS else 0
+        return hits if self.descriptors and hits <= MAX_LEASE_HITS else 0
 
     def key_bytes(self) -> int:
         """Bytes of all keys and values."""

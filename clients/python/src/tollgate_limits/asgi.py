@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ from ._middleware import HttpOptions, Middleware
 from .aio import Client
 from .descriptors import RequestView
 from .errors import ClosedError
+from .model import Decision
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -51,7 +53,9 @@ class TollgateMiddleware(Middleware[Client]):
         if call is None:
             await self._app(scope, receive, send)
             return
-        decision = await self._client._check_request(**call, dry_run=self._dry_run)
+        # As `_check_request`, without its coroutine: a decision of a lease waits for nothing.
+        step = self._client._core.check(**call, dry_run=self._dry_run, of_middleware=True)
+        decision = step if isinstance(step, Decision) else await self._client._run(step)
         self._answers.report(request, decision)
         refusal = self._answers.http_refusal(decision)
         if refusal is not None:
@@ -63,13 +67,16 @@ class TollgateMiddleware(Middleware[Client]):
             return
         status = 500
 
-        async def send_with_headers(message: _Message) -> None:
+        def send_with_headers(message: _Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] in ("http.response.start", "websocket.accept"):
                 status = message.get("status", 101)
                 message["headers"] = [*message.get("headers", ()), *added]
-            await send(message)
+            return send(message)
 
+        if not self._dry_run:
+            await self._app(scope, receive, send_with_headers)
+            return
         try:
             await self._app(scope, receive, send_with_headers)
         except Exception:
@@ -100,8 +107,13 @@ def request_view(scope: _Scope) -> RequestView:
     )
 
 
+@lru_cache(maxsize=64)
+def _encode_name(name: str) -> bytes:
+    return name.lower().encode()
+
+
 def _encode(headers: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
+    return [(_encode_name(name), value.encode("latin-1")) for name, value in headers]
 
 
 async def _refuse(scope: _Scope, receive: _Receive, send: _Send, refusal: HttpRefusal) -> None:

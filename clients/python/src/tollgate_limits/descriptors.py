@@ -155,8 +155,9 @@ class RequestLimits:
 
     def descriptors_of(self, request: RequestView) -> tuple[Descriptor, ...]:
         """Descriptors to check; none if the request passes without a call."""
-        if any(pattern.fullmatch(request.path) for pattern in self._skip_patterns):
-            return ()
+        for pattern in self._skip_patterns:
+            if pattern.fullmatch(request.path):
+                return ()
         if self.skip is not None and self.skip(request):
             return ()
         descriptors = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from .errors import NoAnswerError
@@ -45,12 +46,11 @@ class Descriptor:
         if not self.entries:
             raise ValueError("a descriptor needs at least one entry")
         for entry in self.entries:
-            if (
-                isinstance(entry, str)
-                or len(entry) != 2
-                or not all(isinstance(part, str) for part in entry)
-            ):
-                raise TypeError(f"an entry is a pair of texts (key, value), not {entry!r}")
+            match entry:
+                case (str(), str()):
+                    pass
+                case _:
+                    raise TypeError(f"an entry is a pair of texts (key, value), not {entry!r}")
         validate_hits(self.hits)
 
 
@@ -60,9 +60,10 @@ DescriptorLike: TypeAlias = Descriptor | Mapping[str, str] | Iterable[tuple[str,
 
 def to_descriptors(descriptors: Iterable[DescriptorLike]) -> tuple[Descriptor, ...]:
     """Converts the descriptors of a call. Raises `TypeError` or `ValueError` for other values."""
-    if isinstance(descriptors, (str, Mapping, Descriptor)):
+    # The check for a mapping is slow, and a middleware has a tuple.
+    if type(descriptors) is not tuple and isinstance(descriptors, (str, Mapping, Descriptor)):
         raise TypeError("descriptors are a list; put the descriptor into one")
-    return tuple(_to_descriptor(descriptor) for descriptor in descriptors)
+    return tuple(map(_to_descriptor, descriptors))
 
 
 def _to_descriptor(value: DescriptorLike) -> Descriptor:
@@ -138,7 +139,7 @@ class Decision:
         refused limit without a `retry_after`, else the one with the longest.
         """
         if self.allowed:
-            return min(self.limits, key=lambda limit: limit.remaining, default=None)
+            return min(self.limits, key=attrgetter("remaining"), default=None)
         refused = [limit for limit in self.limits if not limit.allowed]
         for limit in refused:
             if limit.retry_after is None:
