@@ -54,6 +54,9 @@ struct World {
     clients: [Client; 2],
     /// The limit at each replica.
     limits: [u64; 2],
+    /// The limit under which each replica last took hits for checks. They stay valid until a check
+    /// meets another limit, whatever others take under a higher one.
+    taken_under: [u64; 2],
     is_leased: bool,
     chance: SeededRng,
     /// The rule and the number of the history.
@@ -107,6 +110,7 @@ impl World {
             replicas: [first, second],
             clients,
             limits: [LIMIT_MAX; 2],
+            taken_under: [0; 2],
             is_leased: mode == "leased",
             chance: SeededRng::of_seed(0),
             key: "one",
@@ -122,6 +126,7 @@ impl World {
         self.key = self.chance.pick(&["one", "two"]);
         self.value = history.to_string();
         self.taken = 0;
+        self.taken_under = [0; 2];
         self.leases.clear();
         let limit = self.draw_limit();
         self.reload(0, limit);
@@ -191,9 +196,12 @@ impl World {
 
     /// What replicas hold for checks.
     fn held(&self) -> u64 {
-        let held = self.replicas.iter();
-        held.map(|replica| u64::try_from(replica.metrics.leases.hits_held.get()).unwrap())
-            .sum()
+        self.held_at(0) + self.held_at(1)
+    }
+
+    fn held_at(&self, at: usize) -> u64 {
+        let held = self.replicas[at].metrics.leases.hits_held.get();
+        u64::try_from(held).unwrap()
     }
 
     /// What may be granted at a replica.
@@ -221,11 +229,15 @@ impl World {
 
     async fn lease(&mut self, at: usize) {
         let wanted = 1 + self.chance.below(300);
-        let (grantable, held) = (self.grantable(at), self.held());
-        let (id, granted) = lease(&mut self.clients[at], (self.key, &self.value), wanted).await;
+        let grantable = self.grantable(at);
         let most = wanted.min(grantable / 4).max(1).min(grantable);
+        let (mut id, mut granted) = self.ask_lease(at, wanted).await;
+        if granted == 0 && grantable > self.held() {
+            self.forget_denials().await;
+            (id, granted) = self.ask_lease(at, wanted).await;
+            assert!(granted > 0, "0 of {grantable}");
+        }
         assert!(granted <= most, "{granted} of {grantable}");
-        assert!(granted > 0 || grantable <= held, "0 of {grantable}");
         self.taken += granted;
         // Answers are lost now and then.
         if granted > 0 && self.chance.below(6) > 0 {
@@ -237,6 +249,15 @@ impl World {
                 returned: None,
             });
         }
+    }
+
+    async fn ask_lease(&mut self, at: usize, wanted: u64) -> (String, u64) {
+        lease(&mut self.clients[at], (self.key, &self.value), wanted).await
+    }
+
+    /// A replica repeats a denial for at most a second, although another took hits back.
+    async fn forget_denials(&mut self) {
+        self.pass(1_000_000).await;
     }
 
     /// A caller gives back, at one replica or at both at once.
@@ -276,26 +297,29 @@ impl World {
     }
 
     async fn check(&mut self, at: usize) {
-        let (grantable, held) = (self.grantable(at), self.held());
-        for is_again in [false, true] {
-            let check = CheckRequest {
-                domain: "d".to_owned(),
-                descriptors: descriptor(self.key, &self.value),
-                hits: None,
-            };
-            let answer = self.clients[at].check(check).await.unwrap().into_inner();
-            if answer.verdict() == Verdict::Ok {
-                assert!(grantable > 0, "admitted beyond the limit");
-                self.taken += 1;
-                return;
-            }
-            if grantable <= held {
-                return;
-            }
-            // A denial is remembered for at most a second.
-            assert!(!is_again, "refused with {grantable} left, {held} held");
-            self.pass(1_000_000).await;
+        let (grantable, held, limit) = (self.grantable(at), self.held(), self.limits[at]);
+        let may_hold = self.held_at(at) > 0 && self.taken_under[at] == limit;
+        let mut verdict = self.ask_check(at).await;
+        if verdict != Verdict::Ok && grantable > held {
+            self.forget_denials().await;
+            verdict = self.ask_check(at).await;
+            assert_eq!(verdict, Verdict::Ok, "{grantable} left, {held} held");
         }
+        if verdict == Verdict::Ok {
+            assert!(grantable > 0 || may_hold, "admitted beyond the limit");
+            self.taken += 1;
+            self.taken_under[at] = limit;
+        }
+    }
+
+    async fn ask_check(&mut self, at: usize) -> Verdict {
+        let check = CheckRequest {
+            domain: "d".to_owned(),
+            descriptors: descriptor(self.key, &self.value),
+            hits: None,
+        };
+        let answer = self.clients[at].check(check).await.unwrap();
+        answer.into_inner().verdict()
     }
 }
 
