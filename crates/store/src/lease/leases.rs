@@ -8,7 +8,8 @@
 //!
 //! A new key takes nothing in advance. The advance doubles when a lease was spent in less than half
 //! its age, and shrinks by what was left unspent. It is never more than a quarter of what the store
-//! has left, so leases shrink to single hits near the limit.
+//! has left, so leases shrink to single hits near the limit. A new window of a fixed window begins
+//! with the advance of the last.
 //!
 //! A lease that will be spent, or will end, within two round trips to the store is low
 //! ([`Spent::is_low`]): the next take is then sent while hits are left, so that no check waits for
@@ -226,7 +227,15 @@ impl Leases {
                     held.ahead = held.ahead.saturating_mul(2).max(hits);
                 }
                 held.ahead = held.ahead.min(self.bounds.ahead_hits_max);
-                ahead = held.ahead.min(held.left / AHEAD_SHARE);
+                // A new window has its whole limit. A reset_us of 0 is not known.
+                let has_turned = check.algorithm.lease_policy() == LeasePolicy::UntilReset
+                    && (1..=now_us).contains(&held.reset_us);
+                let left = if has_turned {
+                    capacity(check)
+                } else {
+                    held.left
+                };
+                ahead = held.ahead.min(left / AHEAD_SHARE);
             }
         }
         let take = more.saturating_add(ahead).clamp(1, capacity(check).max(1));
@@ -285,7 +294,6 @@ impl Leases {
         let retry_us = outcome.retry_us.unwrap_or(u64::MAX);
         let denied_for_us = retry_us.min(DENIAL_KEPT_MAX_US);
         held.left = outcome.remaining;
-        held.ahead = 0;
         held.reset_us = sent_us.saturating_add(outcome.reset_us);
         held.denial = Some(RecentDenial {
             until_us: sent_us.saturating_add(denied_for_us),
@@ -616,10 +624,59 @@ impl HeldLease {
 mod tests {
     use std::num::NonZeroU32;
 
-    use tollgate_limiter::Unit;
     use tollgate_limiter::algorithm::FixedWindow;
+    use tollgate_limiter::{State, Unit};
 
     use super::*;
+
+    const WINDOW_US: u64 = 1_000_000;
+
+    fn check(limit: u64) -> Check {
+        Check {
+            key: Key(1),
+            limit: Limit::per(limit, Unit::Second, NonZeroU32::MIN),
+            algorithm: &FixedWindow,
+            operation: Hits::Take(1).into(),
+            fingerprint: 0,
+            shared_bucket: false,
+            may_fall_back: false,
+            is_exact: false,
+            bucket_name: None,
+        }
+    }
+
+    #[test]
+    fn a_new_window_begins_with_the_advance_of_the_last() {
+        let mut leases = Leases::new(LeaseLimits {
+            age_max_us: 2 * WINDOW_US,
+            ahead_hits_max: 1_000,
+            leases_max: 1,
+        });
+        let (check, mut shared) = (check(10_000), State::default());
+        let mut take = |leases: &mut Leases, now_us| {
+            let take = leases.next_take(&check, 1, now_us);
+            let at = Timestamp::from_us(now_us);
+            let outcome = shared.apply(take.algorithm, &take.limit, take.operation, at);
+            let hits = take.operation.hits.requested();
+            let take = Check {
+                operation: take.operation,
+                ..check.clone()
+            };
+            if outcome.allowed {
+                leases.record_grant(&take, &outcome, now_us, now_us, &mut Vec::new());
+                for _ in 0..hits {
+                    leases.spend(&check, now_us, 0, &mut Vec::new()).unwrap();
+                }
+            } else {
+                leases.record_denial(&take, &outcome, now_us);
+            }
+            (outcome.allowed, hits)
+        };
+        while take(&mut leases, WINDOW_US / 2).0 {}
+        // Not in the window that is full.
+        assert_eq!(take(&mut leases, WINDOW_US - 1), (false, 1));
+        assert_eq!(take(&mut leases, WINDOW_US), (true, 1_001));
+    }
 
     #[test]
     fn a_rule_that_is_looked_at_is_noted_however_many_were_before() {
@@ -629,15 +686,8 @@ mod tests {
             leases_max: 1,
         });
         let mut look = Check {
-            key: Key(1),
-            limit: Limit::per(1, Unit::Hour, NonZeroU32::MIN),
-            algorithm: &FixedWindow,
             operation: Hits::PEEK.into(),
-            fingerprint: 0,
-            shared_bucket: false,
-            may_fall_back: false,
-            is_exact: false,
-            bucket_name: None,
+            ..check(1)
         };
         for fingerprint in 0..=LOOKED_AT_MAX as u64 {
             look.fingerprint = fingerprint;
