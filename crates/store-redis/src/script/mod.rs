@@ -264,7 +264,7 @@ mod tests {
                 || script.contains(&format!("local {name} ="));
             assert!(
                 defined,
-                "src/store/redis/script/algorithms/{name}.lua is missing or does not define `{name}`"
+                "src/script/algorithms/{name}.lua is missing or does not define `{name}`"
             );
         }
     }
