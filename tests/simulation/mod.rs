@@ -54,7 +54,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use judge::{EventCounts, Violation};
-use run::run;
+use run::{Trace, run};
 use tollgate_test_support::seeded_rng::from_environment;
 
 /// Seeds of every `cargo test`.
@@ -85,7 +85,7 @@ fn the_default_seeds_break_no_law() {
             if !seeds.contains(&seed) || found.lock().unwrap().1.len() >= FAILURES_MAX {
                 return;
             }
-            let report = catch_unwind(|| run(seed, None, false));
+            let report = catch_unwind(|| run(seed, None, Trace::None));
             let mut found = found.lock().unwrap();
             match report {
                 Ok(report) => {
@@ -133,7 +133,8 @@ fn failure(seed: u64, broken: &[Violation]) -> String {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let traces = || -> Vec<u64> { (1..=100).map(|seed| run(seed, None, false).trace).collect() };
+    let trace = |seed| run(seed, None, Trace::NO_EVENTS).trace;
+    let traces = move || (1..=100).map(trace).collect::<Vec<_>>();
     let here = traces();
     let elsewhere = std::thread::spawn(traces).join().unwrap();
     assert_eq!(here, elsewhere);
@@ -147,7 +148,7 @@ fn replay() {
     let Some(seed) = from_environment("SEED") else {
         return;
     };
-    let report = run(seed, None, true);
+    let report = run(seed, None, Trace::Print);
     assert!(
         report.broken.is_empty(),
         "\n{}",

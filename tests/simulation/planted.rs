@@ -17,7 +17,7 @@ use tollgate_limiter::{Check, Hits, Step};
 use tollgate_test_support::asking_store::asking_client;
 
 use crate::simulation::judge::Law;
-use crate::simulation::run::run;
+use crate::simulation::run::{Trace, run};
 use crate::simulation::{DEFAULT_SEEDS, reservations};
 
 /// How a fault changes [`Store::ask`].
@@ -164,7 +164,7 @@ fn the_default_seeds_find_faults_of_a_store() {
     for (place, (fault, by)) in faults.into_iter().enumerate() {
         let mut first: BTreeMap<Law, u64> = BTreeMap::new();
         let found = DEFAULT_SEEDS.into_iter().any(|seed| {
-            for broken in run(seed, Some(fault), false).broken {
+            for broken in run(seed, Some(fault), Trace::None).broken {
                 first.entry(broken.law).or_insert(seed);
             }
             by.iter().all(|law| first.contains_key(law))

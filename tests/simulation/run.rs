@@ -5,19 +5,22 @@
 //! every interleaving occurs in some seed. At the end no new callers arrive, woken tasks are polled
 //! until none is left, and every bucket is read.
 //!
+//! The metrics are those of the thread, not of the run: to make two hundred of them takes as long
+//! as a fifth of a run. A run reads how far they have grown.
+//!
 //! What it deliberately does not do: gRPC, sockets, files. Requests enter at [`ask`], and
 //! rules are text.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::{self, Write as _};
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 
 use tollgate::clock::{Clock, ManualClock};
 use tollgate::decisions::Decisions;
 use tollgate::keyed_hash::KeyedHash;
-use tollgate::metrics::Metrics;
+use tollgate::metrics::{Metrics, PartitionLevels};
 use tollgate::pipeline::{Generations, Parts, Pipeline, RequestError, local_thread};
 use tollgate::settings::Settings;
 use tollgate::store::memory::MemoryStore;
@@ -28,7 +31,7 @@ use tollgate_limiter::Timestamp;
 use prost::Message as _;
 use tollgate_test_support::asking_store::ResetBuckets as _;
 use tollgate_test_support::grpc_client::{RateLimitRequest, RateLimitResponse, request};
-use tollgate_test_support::in_process::{START, publish, settings};
+use tollgate_test_support::in_process::{self, START, publish};
 use tollgate_test_support::seeded_rng::SeededRng;
 
 use crate::simulation::event_display::{AnswerDisplay, List};
@@ -44,20 +47,31 @@ const EVENTS_PER_RUN: usize = 200;
 /// Number of polls after arrivals stop at which a task counts as spinning.
 const POLLS_AT_REST_MAX: usize = 10_000;
 
+thread_local! {
+    static METRICS: Arc<Metrics> = Arc::new(Metrics::new().unwrap());
+}
+
+/// The settings without arguments.
+pub(crate) static SETTINGS: LazyLock<Settings> = LazyLock::new(|| in_process::settings(&[]));
+
 pub(crate) type RequestResult = Result<RateLimitResponse, RequestError>;
 
 /// The result of a run.
 pub(crate) struct Report {
     pub(crate) broken: Vec<Violation>,
     pub(crate) event_counts: EventCounts,
-    /// A hash of all events.
-    pub(crate) trace: u64,
+    /// A hash of all events, if [`Trace::Hash`] was asked for.
+    pub(crate) trace: Trace,
 }
 
-/// All events as lines: hashed, and printed on request.
-struct Trace {
-    hash: u64,
-    printed: bool,
+/// What becomes of the events as lines.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Trace {
+    /// No line is written.
+    None,
+    /// FNV-1a, sufficient to compare two runs.
+    Hash(u64),
+    Print,
 }
 
 /// A caller and its request.
@@ -81,6 +95,10 @@ struct World<'s> {
     timers: &'s Timers,
     clock: Arc<ManualClock>,
     metrics: Arc<Metrics>,
+    /// What the metrics counted before this run.
+    counted_before: Counted,
+    /// What the store's partitions hold.
+    levels: Vec<Arc<PartitionLevels>>,
     generations: Arc<Generations>,
     service: Arc<Pipeline>,
     /// Decides what callers submit. It runs after every other task.
@@ -99,16 +117,23 @@ struct World<'s> {
     trace: Trace,
 }
 
+/// What the service counts of checks.
+#[derive(Clone, Copy)]
+struct Counted {
+    shed: u64,
+    given_back: u64,
+}
+
 /// Runs one seed, optionally with a fault.
-pub(crate) fn run(seed: u64, fault: Option<Fault>, printed: bool) -> Report {
+pub(crate) fn run(seed: u64, fault: Option<Fault>, trace: Trace) -> Report {
     let mut chance = SeededRng::of_seed(seed);
     let scenario = Scenario::draw(&mut chance);
     let timers = Timers::new();
     let _entered = timers.enter();
     journal::clear();
-    let mut world = World::build(&mut chance, &scenario, &timers, fault, printed);
-    world.note(format_args!("seed {seed}: {}", scenario.describe()));
-    world.note(format_args!("rules\n{}", scenario.rules.yaml()));
+    let mut world = World::build(&mut chance, &scenario, &timers, fault, trace);
+    world.note(format_args!("seed {seed}: {scenario}"));
+    world.note(format_args!("rules\n{}", scenario.rules));
     for event in 0..EVENTS_PER_RUN {
         world.event = event;
         world.step();
@@ -138,6 +163,11 @@ pub(crate) fn rest(batcher: &mut Task<Infallible>) {
         let None = batcher.poll();
     }
     panic!("the batcher is woken without end");
+}
+
+/// The metrics of this thread.
+pub(crate) fn metrics() -> Arc<Metrics> {
+    METRICS.with(Arc::clone)
 }
 
 /// The service over this store.
@@ -173,10 +203,9 @@ impl<'s> World<'s> {
         scenario: &'s Scenario,
         timers: &'s Timers,
         fault: Option<Fault>,
-        printed: bool,
+        trace: Trace,
     ) -> Self {
-        static SETTINGS: OnceLock<Settings> = OnceLock::new();
-        let mut settings = SETTINGS.get_or_init(|| settings(&[])).clone();
+        let mut settings = SETTINGS.clone();
         settings.on_overload = scenario.on_overload;
         settings.decision.all_or_nothing = scenario.all_or_nothing;
 
@@ -184,8 +213,9 @@ impl<'s> World<'s> {
         let start_us = START.as_us() + chance.below(3_600_000_000);
         let clock = Arc::new(ManualClock::at(Timestamp::from_us(start_us)));
         let shared: Arc<dyn Clock> = clock.clone();
-        let metrics = Arc::new(Metrics::new().unwrap());
+        let metrics = metrics();
         let (store, workers) = MemoryStore::pair(&scenario.bounds, &shared, &metrics);
+        let levels = store.inspect().partitions;
         let store = planted::store(store, fault);
         let store: Arc<dyn Store> = Arc::new(Tap::new(store));
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
@@ -207,7 +237,9 @@ impl<'s> World<'s> {
             rules: scenario.rules.clone(),
             timers,
             clock,
+            counted_before: Counted::by(&metrics),
             metrics,
+            levels,
             generations,
             batcher: Task::new(Box::pin(local_thread(&service))),
             service,
@@ -219,10 +251,7 @@ impl<'s> World<'s> {
             resets_sent: 0,
             event: 0,
             judge: Judge::new(scenario),
-            trace: Trace {
-                hash: 0xcbf2_9ce4_8422_2325,
-                printed,
-            },
+            trace,
         };
         world.publish();
         world
@@ -240,7 +269,7 @@ impl<'s> World<'s> {
     }
 
     fn publish(&self) {
-        publish(&self.generations, self.rules.yaml());
+        publish(&self.generations, self.rules.to_string());
     }
 
     // --- events ---
@@ -297,7 +326,8 @@ impl<'s> World<'s> {
                 self.rules = self.rules.redrawn(self.chance);
                 self.publish();
                 self.judge.reloaded(&self.rules);
-                self.note(format_args!("reload\n{}", self.rules.yaml()));
+                let (event, rules) = (self.event, &self.rules);
+                self.trace.note(format_args!("{event:3} reload\n{rules}"));
             }
             Event::Doze => {
                 let worker = self.chance.position(self.workers.len());
@@ -475,53 +505,62 @@ impl<'s> World<'s> {
             self.ask(vec![wish], None);
             self.rest();
         }
-        let shed = self.metrics.buckets.shed_mailbox_full.get()
-            + self.metrics.buckets.shed_deadline.get()
-            + self.metrics.buckets.shed_caller_gone.get()
-            + self.metrics.buckets.shed_memory_full.get()
-            + self.metrics.buckets.unplaced_allowed.get()
-            + self.metrics.buckets.unplaced_denied.get();
-        self.judge
-            .finish(waiting, shed, self.metrics.buckets.given_back.get());
+        let (before, now) = (self.counted_before, Counted::by(&self.metrics));
+        let (shed, given_back) = (now.shed - before.shed, now.given_back - before.given_back);
+        self.judge.finish(waiting, shed, given_back);
         self.print_violations();
         Report {
             event_counts: self.judge.event_counts.clone(),
             broken: self.judge.into_broken(),
-            trace: self.trace.hash,
+            trace: self.trace,
         }
     }
 
-    /// How many checks wait in all mailboxes, from `/metrics`.
-    fn waiting(&self) -> u64 {
-        let text = self.metrics.render().unwrap();
-        let gauges = text
-            .lines()
-            .filter(|line| line.starts_with("tollgate_mailbox_checks{"));
-        gauges
-            .map(|line| {
-                let value = line.rsplit(' ').next().unwrap();
-                value.parse::<u64>().unwrap()
-            })
-            .sum()
+    /// How many checks wait in all mailboxes.
+    fn waiting(&self) -> usize {
+        let levels = self.levels.iter();
+        let waiting = levels.map(|levels| levels.waiting.load(Ordering::Acquire));
+        waiting.sum()
+    }
+}
+
+// === impl Counted ===
+
+impl Counted {
+    fn by(metrics: &Metrics) -> Self {
+        let buckets = &metrics.buckets;
+        Self {
+            shed: buckets.shed_mailbox_full.get()
+                + buckets.shed_deadline.get()
+                + buckets.shed_caller_gone.get()
+                + buckets.shed_memory_full.get()
+                + buckets.unplaced_allowed.get()
+                + buckets.unplaced_denied.get(),
+            given_back: buckets.given_back.get(),
+        }
     }
 }
 
 // === impl Trace ===
 
 impl Trace {
+    pub(crate) const NO_EVENTS: Self = Self::Hash(0xcbf2_9ce4_8422_2325);
+
     fn note(&mut self, line: fmt::Arguments<'_>) {
-        if self.printed {
-            println!("{line}");
+        match self {
+            Self::None => {}
+            Self::Hash(_) => writeln!(self, "{line}").unwrap(),
+            Self::Print => println!("{line}"),
         }
-        writeln!(self, "{line}").unwrap();
     }
 }
 
 impl fmt::Write for Trace {
-    /// FNV-1a, sufficient to compare two runs.
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
-            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        if let Self::Hash(hash) = self {
+            for byte in text.bytes() {
+                *hash = (*hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
         }
         Ok(())
     }

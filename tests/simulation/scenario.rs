@@ -9,6 +9,8 @@
 //! `crates/limiter/tests/laws` tests those plans without concurrency. Nor a bound on marks that is
 //! ever reached (`tests/store`).
 
+use std::fmt;
+
 use tollgate::store::memory::{MemoryLimits, WhenFull};
 use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Holder, OnUndecided, Operation, Unit};
 use tollgate_test_model::bucket_histories;
@@ -223,21 +225,6 @@ impl Scenario {
         self.bounds.memory_max / self.bounds.partitions < AMPLE_BYTES
     }
 
-    pub(crate) fn describe(&self) -> String {
-        format!(
-            "{:?}, on overload {:?}, jumps {:?}, refunds {}, overrides {}, deadlines {}, all or nothing {}, at most {} callers, events {:?}",
-            self.bounds,
-            self.on_overload,
-            self.jumps,
-            self.refunds,
-            self.overrides,
-            self.deadlines,
-            self.all_or_nothing,
-            self.callers_max,
-            self.weights,
-        )
-    }
-
     /// The descriptors of a new caller's request: mostly of few buckets, so that callers contend.
     pub(crate) fn wishes(&self, chance: &mut SeededRng) -> Vec<Wish> {
         let count = chance.pick(&[1, 1, 2, 3, 4]);
@@ -267,6 +254,24 @@ impl Scenario {
             }
         };
         (0..count).map(wish).collect()
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?}, on overload {:?}, jumps {:?}, refunds {}, overrides {}, deadlines {}, all or nothing {}, at most {} callers, events {:?}",
+            self.bounds,
+            self.on_overload,
+            self.jumps,
+            self.refunds,
+            self.overrides,
+            self.deadlines,
+            self.all_or_nothing,
+            self.callers_max,
+            self.weights,
+        )
     }
 }
 
@@ -325,38 +330,6 @@ impl Rules {
         }
     }
 
-    /// The rules file.
-    pub(crate) fn yaml(&self) -> String {
-        // The judge counts limits of requests in buckets of their own.
-        let mut lines = vec![format!("domain: {DOMAIN}\nlimit_from_request: replace")];
-        if self.all_or_nothing {
-            lines.push("all_or_nothing: true".to_owned());
-        }
-        lines.push("descriptors:".to_owned());
-        for (key, terms) in KEYS.iter().zip(&self.limits) {
-            lines.push(format!("  - key: {key}"));
-            match terms.as_slice() {
-                [one] => lines.push(format!("    rate_limit: {}", one.yaml())),
-                several => {
-                    lines.push("    rate_limits:".to_owned());
-                    let items = several.iter();
-                    lines.extend(items.map(|terms| format!("      - {}", terms.yaml())));
-                }
-            }
-            match terms[0].mode {
-                Mode::Enforced => {}
-                Mode::Shadow => lines.push("    shadow_mode: true".to_owned()),
-                Mode::Quota => lines.push("    quota_mode: true".to_owned()),
-            }
-        }
-        lines.push(format!(
-            "  - key: {}\n    rate_limit: {{unlimited: true}}",
-            KEYS[OPEN]
-        ));
-        lines.push(format!("  - key: {}\n", KEYS[BARE]));
-        lines.join("\n")
-    }
-
     /// The rules' entry for a descriptor.
     pub(crate) fn say(&self, wish: &Wish) -> RuleEntry {
         match (wish.limit_override, wish.key) {
@@ -399,6 +372,38 @@ impl Rules {
                 limit_override: None,
             })
         })
+    }
+}
+
+/// The rules file.
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The judge counts limits of requests in buckets of their own.
+        writeln!(f, "domain: {DOMAIN}\nlimit_from_request: replace")?;
+        if self.all_or_nothing {
+            writeln!(f, "all_or_nothing: true")?;
+        }
+        writeln!(f, "descriptors:")?;
+        for (key, terms) in KEYS.iter().zip(&self.limits) {
+            writeln!(f, "  - key: {key}")?;
+            match terms.as_slice() {
+                [one] => writeln!(f, "    rate_limit: {one}")?,
+                several => {
+                    writeln!(f, "    rate_limits:")?;
+                    for one in several {
+                        writeln!(f, "      - {one}")?;
+                    }
+                }
+            }
+            match terms[0].mode {
+                Mode::Enforced => {}
+                Mode::Shadow => writeln!(f, "    shadow_mode: true")?,
+                Mode::Quota => writeln!(f, "    quota_mode: true")?,
+            }
+        }
+        let (open, bare) = (KEYS[OPEN], KEYS[BARE]);
+        writeln!(f, "  - key: {open}\n    rate_limit: {{unlimited: true}}")?;
+        writeln!(f, "  - key: {bare}")
     }
 }
 
@@ -454,42 +459,6 @@ impl Terms {
             "leaky_bucket" => requests.min(1),
             _ => requests,
         }
-    }
-
-    fn yaml(&self) -> String {
-        let Self {
-            algorithm,
-            requests,
-            burst,
-            unit,
-            multiplier,
-            segments,
-            ..
-        } = *self;
-        let mut fields = vec![
-            format!("algorithm: {algorithm}"),
-            format!("requests_per_unit: {requests}"),
-        ];
-        if algorithm == "concurrency" {
-            let seconds = self.window_us() / 1_000_000;
-            fields.push(format!("slot_seconds: {seconds}, holder_key: {HOLDER_KEY}"));
-        } else {
-            fields.push(format!(
-                "unit: {}, unit_multiplier: {multiplier}",
-                unit.name()
-            ));
-        }
-        if algorithm == "sliding_window_segments" {
-            fields.push(format!("segments: {segments}"));
-        }
-        if burst != self.usual_burst(requests) {
-            fields.push(format!("burst: {burst}"));
-        }
-        if let Some(count_refused) = self.count_refused {
-            let (field, value) = count_refused.field();
-            fields.push(format!("{field}: {value}"));
-        }
-        format!("{{{}}}", fields.join(", "))
     }
 
     /// The same limit for the naive models.
@@ -559,6 +528,40 @@ impl Terms {
             window_start + (us + segments - 1).div_euclid(segments)
         });
         starts.filter(|start| *start <= time).max().unwrap()
+    }
+}
+
+/// A limit of a rules file.
+impl fmt::Display for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            algorithm,
+            requests,
+            burst,
+            unit,
+            multiplier,
+            segments,
+            ..
+        } = *self;
+        write!(f, "{{algorithm: {algorithm}, requests_per_unit: {requests}")?;
+        if algorithm == "concurrency" {
+            let seconds = self.window_us() / 1_000_000;
+            write!(f, ", slot_seconds: {seconds}, holder_key: {HOLDER_KEY}")?;
+        } else {
+            let unit = unit.name();
+            write!(f, ", unit: {unit}, unit_multiplier: {multiplier}")?;
+        }
+        if algorithm == "sliding_window_segments" {
+            write!(f, ", segments: {segments}")?;
+        }
+        if burst != self.usual_burst(requests) {
+            write!(f, ", burst: {burst}")?;
+        }
+        if let Some(count_refused) = self.count_refused {
+            let (field, value) = count_refused.field();
+            write!(f, ", {field}: {value}")?;
+        }
+        f.write_str("}")
     }
 }
 

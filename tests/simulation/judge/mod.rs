@@ -621,7 +621,7 @@ impl<'s> Judge<'s> {
 
     /// The final reads are complete. `waiting`, `shed` and `given_back` are the service's own
     /// counts.
-    pub(crate) fn finish(&mut self, waiting: u64, shed: u64, given_back: u64) {
+    pub(crate) fn finish(&mut self, waiting: usize, shed: u64, given_back: u64) {
         let mut broken = Vec::new();
         let (mut sent, mut decided, mut refunded_takes) = (0, 0, 0);
         for (number, caller) in &self.callers {

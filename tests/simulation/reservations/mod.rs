@@ -14,23 +14,23 @@ mod scenario;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tollgate::clock::{Clock, ManualClock};
-use tollgate::metrics::Metrics;
 use tollgate::pipeline::{Generations, Pipeline, local_thread};
 use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
 use tollgate::store::{Deadline, Purpose, Store};
 use tollgate_limiter::{Check, Hits, Operation, Otherwise, ReservationOutcome, Step, Timestamp};
 use tollgate_test_support::grpc_client::request;
-use tollgate_test_support::in_process::{START, publish, settings};
+use tollgate_test_support::in_process::{START, publish};
 use tollgate_test_support::seeded_rng::{SeededRng, from_environment};
 
 use crate::simulation::executor::{Task, Timers};
 use crate::simulation::journal::{self, Tap};
 use crate::simulation::planted::{self, Fault};
-use crate::simulation::run::{ask, pipeline, rest};
+use crate::simulation::run::{SETTINGS, ask, metrics, pipeline, rest};
 use crate::simulation::scenario::Jumps;
 use judge::Judge;
 use scenario::{ApiStep, DOMAIN, EVENTS, Event, Rules, Scenario, Wish, descriptors};
@@ -91,7 +91,7 @@ impl Process {
         fault: Option<Fault>,
     ) -> Self {
         let shared: Arc<dyn Clock> = Arc::clone(clock) as _;
-        let metrics = Arc::new(Metrics::new().unwrap());
+        let metrics = metrics();
         let bounds = MemoryLimits {
             partitions: scenario.partitions,
             queue_checks_max: 1_000,
@@ -102,16 +102,15 @@ impl Process {
         let store = planted::store(store, fault);
         let store: Arc<dyn Store> = Arc::new(Tap::new(store));
         let generations = Arc::new(Generations::new(Arc::clone(&metrics)));
-        let settings = settings(&[]);
         let service = pipeline(
             &generations,
             &store,
             shared,
             &metrics,
             scenario.secret,
-            &settings,
+            &SETTINGS,
         );
-        publish(&generations, rules.yaml());
+        publish(&generations, rules.to_string());
         let workers = workers.into_iter();
         Self {
             generations,
@@ -151,11 +150,11 @@ impl<'s> World<'s> {
             judge: Judge::default(),
             printed,
         };
-        world.print(&format!("{:?}\n{}", scenario.jumps, scenario.rules.yaml()));
+        world.print(format_args!("{:?}\n{}", scenario.jumps, scenario.rules));
         world
     }
 
-    fn print(&self, line: &str) {
+    fn print(&self, line: fmt::Arguments<'_>) {
         if self.printed {
             println!("{} {line}", self.clock.now().as_us());
         }
@@ -188,7 +187,7 @@ impl<'s> World<'s> {
                 let all: Vec<_> = self.callers.keys().copied().collect();
                 if !all.is_empty() {
                     let caller = self.chance.pick(&all);
-                    self.print(&format!("caller {caller} leaves"));
+                    self.print(format_args!("caller {caller} leaves"));
                     self.callers.remove(&caller);
                     self.judge.left(caller);
                 }
@@ -206,11 +205,11 @@ impl<'s> World<'s> {
             Event::Jump => self.jump(),
             Event::Reload => {
                 self.rules = self.rules.redrawn(self.chance);
-                publish(&self.process.generations, self.rules.yaml());
-                self.print(&format!("reload\n{}", self.rules.yaml()));
+                publish(&self.process.generations, self.rules.to_string());
+                self.print(format_args!("reload\n{}", self.rules));
             }
             Event::Kill => {
-                self.print("the process is killed, and starts again");
+                self.print(format_args!("the process is killed, and starts again"));
                 self.callers.clear();
                 self.process = Process::start(self.scenario, &self.rules, &self.clock, self.fault);
                 journal::take();
@@ -233,13 +232,13 @@ impl<'s> World<'s> {
             Jumps::BothWays => now.minus_us(us),
         };
         self.clock.set(to);
-        self.print("the clock is set");
+        self.print(format_args!("the clock is set"));
     }
 
     fn ask(&mut self, wish: &Wish) {
         let caller = self.came;
         self.came += 1;
-        self.print(&format!("caller {caller} comes: {wish:?}"));
+        self.print(format_args!("caller {caller} comes: {wish:?}"));
         let task = match wish {
             Wish::Request { keys, hits, id } => {
                 let request = request(DOMAIN, descriptors(keys, *hits, *id));
@@ -282,7 +281,7 @@ impl<'s> World<'s> {
         self.judge.clock_was_read(self.clock.now().as_us());
         self.read_journal();
         if answer.is_some() {
-            self.print(&format!("caller {caller} is answered"));
+            self.print(format_args!("caller {caller} is answered"));
             self.callers.remove(&caller);
         }
     }
@@ -290,12 +289,12 @@ impl<'s> World<'s> {
     fn read_journal(&mut self) {
         let entries = journal::take();
         for entry in &entries {
-            self.print(&format!("    {entry}"));
+            self.print(format_args!("    {entry}"));
         }
         let before = self.judge.broken.len();
         self.judge.read(entries, self.clock.now().as_us());
         for broken in &self.judge.broken[before..] {
-            self.print(&format!("!!! {broken}"));
+            self.print(format_args!("!!! {broken}"));
         }
     }
 

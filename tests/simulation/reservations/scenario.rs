@@ -1,5 +1,7 @@
 //! What a seed sets before a run with reservations, and what its callers want.
 
+use std::fmt;
+
 use tollgate_limiter::{CountRefused, OnExpiry};
 use tollgate_test_support::grpc_client::{Descriptor, Entry};
 use tollgate_test_support::seeded_rng::SeededRng;
@@ -119,37 +121,16 @@ impl Rules {
     pub(super) fn redrawn(&self, chance: &mut SeededRng) -> Self {
         Self(self.0.map(|terms| terms.resized(chance)))
     }
+}
 
-    pub(super) fn yaml(&self) -> String {
-        let mut lines = vec![format!("domain: {DOMAIN}\ndescriptors:")];
+/// The rules file.
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "domain: {DOMAIN}\ndescriptors:")?;
         for (key, terms) in KEYS.iter().zip(&self.0) {
-            let Terms {
-                algorithm,
-                unit,
-                requests,
-                amount,
-                seconds,
-                on_expiry,
-                count_refused,
-            } = terms;
-            let counts = count_refused.map_or(String::new(), |counts| {
-                let (field, value) = counts.field();
-                format!(", {field}: {value}")
-            });
-            let burst = match *algorithm {
-                "leaky_bucket" => format!(", burst: {requests}"),
-                _ => String::new(),
-            };
-            let on_expiry = on_expiry.name();
-            let reserve = format!(
-                "{{key: {ID_KEY}, amount: {amount}, expires: {seconds}s, on_expiry: {on_expiry}}}"
-            );
-            lines.push(format!("  - key: {key}"));
-            lines.push(format!(
-                "    rate_limit: {{algorithm: {algorithm}, unit: {unit}, requests_per_unit: {requests}{burst}{counts}, reserve: {reserve}}}"
-            ));
+            writeln!(f, "  - key: {key}\n    rate_limit: {terms}")?;
         }
-        lines.join("\n")
+        Ok(())
     }
 }
 
@@ -184,6 +165,37 @@ impl Terms {
             ]),
             ..self
         }
+    }
+}
+
+/// A limit of a rules file.
+impl fmt::Display for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            algorithm,
+            unit,
+            requests,
+            amount,
+            seconds,
+            on_expiry,
+            count_refused,
+        } = self;
+        write!(
+            f,
+            "{{algorithm: {algorithm}, unit: {unit}, requests_per_unit: {requests}"
+        )?;
+        if *algorithm == "leaky_bucket" {
+            write!(f, ", burst: {requests}")?;
+        }
+        if let Some(count_refused) = count_refused {
+            let (field, value) = count_refused.field();
+            write!(f, ", {field}: {value}")?;
+        }
+        let on_expiry = on_expiry.name();
+        write!(
+            f,
+            ", reserve: {{key: {ID_KEY}, amount: {amount}, expires: {seconds}s, on_expiry: {on_expiry}}}}}"
+        )
     }
 }
 
