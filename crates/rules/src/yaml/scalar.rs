@@ -1,5 +1,7 @@
 //! The types of scalars, by YAML 1.1 as the reference reads it.
 
+use std::borrow::Cow;
+
 use crate::yaml::{Content, Node};
 
 // === impl Node ===
@@ -23,13 +25,8 @@ impl Node {
     /// A whole number in YAML 1.1's spellings: decimal, `0x`, `0b`, `0o` or a leading 0 for octal,
     /// `_` between digits.
     pub fn integer(&self) -> Option<i128> {
-        let Content::Scalar { text, plain: true } = &self.content else {
-            return None;
-        };
-        if text.starts_with('_') {
-            return None;
-        }
-        let text = text.replace('_', "").to_ascii_lowercase();
+        let text = self.number_text()?;
+        let text = without_separators(text).to_ascii_lowercase();
         let (negative, digits) = match text.strip_prefix('-') {
             Some(digits) => (true, digits),
             None => (false, text.strip_prefix('+').unwrap_or(&text)),
@@ -67,16 +64,14 @@ impl Node {
 impl Node {
     /// A float in YAML 1.1's spellings: with a fraction or an exponent, infinite or not a number.
     pub(crate) fn float(&self) -> Option<f64> {
-        let Content::Scalar { text, plain: true } = &self.content else {
-            return None;
-        };
-        if text.starts_with('_') || text.starts_with('.') && !separates_digits(text) {
+        let text = self.number_text()?;
+        if text.starts_with('.') && !separates_digits(text) {
             return None;
         }
-        if matches!(text.as_str(), ".nan" | ".NaN" | ".NAN") {
+        if matches!(text, ".nan" | ".NaN" | ".NAN") {
             return Some(f64::NAN);
         }
-        let plain = text.replace('_', "");
+        let plain = without_separators(text);
         let unsigned = plain.strip_prefix(['-', '+']).unwrap_or(&plain);
         if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
             return Some(f64::INFINITY);
@@ -89,6 +84,14 @@ impl Node {
         let parsed = plain.parse::<f64>().ok();
         // A number too large for a float is text.
         parsed.filter(|parsed| numeric && parsed.is_finite() && self.integer().is_none())
+    }
+
+    /// The text, if it may be a number. Most scalars are words, which need no more than this look.
+    fn number_text(&self) -> Option<&str> {
+        let Content::Scalar { text, plain: true } = &self.content else {
+            return None;
+        };
+        matches!(text.as_bytes(), [b'0'..=b'9' | b'+' | b'-' | b'.', ..]).then_some(text)
     }
 
     /// Any number, as a protobuf Struct holds it.
@@ -104,6 +107,15 @@ impl Node {
             && !self.is_null()
             && self.boolean().is_none()
             && self.number().is_none()
+    }
+}
+
+/// A number without the `_` between its digits.
+fn without_separators(text: &str) -> Cow<'_, str> {
+    if text.as_bytes().contains(&b'_') {
+        text.replace('_', "").into()
+    } else {
+        text.into()
     }
 }
 
