@@ -1,9 +1,9 @@
 //! What a seed sets before a run starts, and the simulation's own model of the rules.
 //!
-//! How: the service reads rules as YAML, by its own loader; the simulation keeps the same facts as
-//! a plain table, finds a rule by searching it, and never reads the YAML. Frequencies of events are
-//! drawn for each seed too: rarely polled workers fill mailboxes, and frequent reloads test
-//! generations; no fixed mixture would do both.
+//! How: the service gets the tree of a rules file, for its own loader; the simulation keeps the
+//! same facts as a plain table, finds a rule by searching it, and never reads the tree. Frequencies
+//! of events are drawn for each seed too: rarely polled workers fill mailboxes, and frequent
+//! reloads test generations; no fixed mixture would do both.
 //!
 //! What it deliberately does not do: nested descriptors, patterns, `replaces`, calendars.
 //! `crates/limiter/tests/laws` tests those plans without concurrency. Nor a bound on marks that is
@@ -11,6 +11,7 @@
 
 use std::fmt;
 
+use tollgate::rules::yaml::Node;
 use tollgate::store::memory::{MemoryLimits, WhenFull};
 use tollgate_limiter::{ALGORITHMS, CountRefused, Hits, Holder, OnUndecided, Operation, Unit};
 use tollgate_test_model::bucket_histories;
@@ -330,6 +331,37 @@ impl Rules {
         }
     }
 
+    /// The tree of the rules file.
+    pub(crate) fn tree(&self) -> Node {
+        let limited = KEYS.iter().zip(&self.limits).map(|(key, terms)| {
+            let (one, several) = match terms.as_slice() {
+                [one] => (Some(one.tree()), None),
+                several => (None, Some(Node::list(several.iter().map(Terms::tree)))),
+            };
+            let has = |mode| (terms[0].mode == mode).then(|| Node::plain("true"));
+            Node::mapping([
+                ("key", Some(Node::plain(*key))),
+                ("rate_limit", one),
+                ("rate_limits", several),
+                ("shadow_mode", has(Mode::Shadow)),
+                ("quota_mode", has(Mode::Quota)),
+            ])
+        });
+        let unlimited = Node::mapping([("unlimited", Some(Node::plain("true")))]);
+        let others = [(OPEN, Some(unlimited)), (BARE, None)].map(|(key, limit)| {
+            let key = Node::plain(KEYS[key]);
+            Node::mapping([("key", Some(key)), ("rate_limit", limit)])
+        });
+        let all_or_nothing = self.all_or_nothing.then(|| Node::plain("true"));
+        Node::mapping([
+            ("domain", Some(Node::plain(DOMAIN))),
+            // The judge counts limits of requests in buckets of their own.
+            ("limit_from_request", Some(Node::plain("replace"))),
+            ("all_or_nothing", all_or_nothing),
+            ("descriptors", Some(Node::list(limited.chain(others)))),
+        ])
+    }
+
     /// The rules' entry for a descriptor.
     pub(crate) fn say(&self, wish: &Wish) -> RuleEntry {
         match (wish.limit_override, wish.key) {
@@ -372,38 +404,6 @@ impl Rules {
                 limit_override: None,
             })
         })
-    }
-}
-
-/// The rules file.
-impl fmt::Display for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The judge counts limits of requests in buckets of their own.
-        writeln!(f, "domain: {DOMAIN}\nlimit_from_request: replace")?;
-        if self.all_or_nothing {
-            writeln!(f, "all_or_nothing: true")?;
-        }
-        writeln!(f, "descriptors:")?;
-        for (key, terms) in KEYS.iter().zip(&self.limits) {
-            writeln!(f, "  - key: {key}")?;
-            match terms.as_slice() {
-                [one] => writeln!(f, "    rate_limit: {one}")?,
-                several => {
-                    writeln!(f, "    rate_limits:")?;
-                    for one in several {
-                        writeln!(f, "      - {one}")?;
-                    }
-                }
-            }
-            match terms[0].mode {
-                Mode::Enforced => {}
-                Mode::Shadow => writeln!(f, "    shadow_mode: true")?,
-                Mode::Quota => writeln!(f, "    quota_mode: true")?,
-            }
-        }
-        let (open, bare) = (KEYS[OPEN], KEYS[BARE]);
-        writeln!(f, "  - key: {open}\n    rate_limit: {{unlimited: true}}")?;
-        writeln!(f, "  - key: {bare}")
     }
 }
 
@@ -459,6 +459,30 @@ impl Terms {
             "leaky_bucket" => requests.min(1),
             _ => requests,
         }
+    }
+
+    /// The tree of a limit in a rules file.
+    fn tree(&self) -> Node {
+        let is_held = self.algorithm == "concurrency";
+        let in_windows = |field| (!is_held).then_some(field);
+        let in_slots = |field| is_held.then_some(field);
+        let burst = (self.burst != self.usual_burst(self.requests)).then_some(self.burst);
+        let segments = (self.algorithm == "sliding_window_segments").then_some(self.segments);
+        let count_refused = self.count_refused.map(|it| Node::plain(it.field().1));
+        Node::mapping([
+            ("algorithm", Some(Node::plain(self.algorithm))),
+            ("requests_per_unit", Some(Node::plain(&self.requests))),
+            ("unit", in_windows(Node::plain(self.unit.name()))),
+            ("unit_multiplier", in_windows(Node::plain(&self.multiplier))),
+            (
+                "slot_seconds",
+                in_slots(Node::plain(&(self.window_us() / 1_000_000))),
+            ),
+            ("holder_key", in_slots(Node::plain(HOLDER_KEY))),
+            ("segments", segments.map(|segments| Node::plain(&segments))),
+            ("burst", burst.map(|burst| Node::plain(&burst))),
+            ("count_refused", count_refused),
+        ])
     }
 
     /// The same limit for the naive models.
@@ -528,40 +552,6 @@ impl Terms {
             window_start + (us + segments - 1).div_euclid(segments)
         });
         starts.filter(|start| *start <= time).max().unwrap()
-    }
-}
-
-/// A limit of a rules file.
-impl fmt::Display for Terms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            algorithm,
-            requests,
-            burst,
-            unit,
-            multiplier,
-            segments,
-            ..
-        } = *self;
-        write!(f, "{{algorithm: {algorithm}, requests_per_unit: {requests}")?;
-        if algorithm == "concurrency" {
-            let seconds = self.window_us() / 1_000_000;
-            write!(f, ", slot_seconds: {seconds}, holder_key: {HOLDER_KEY}")?;
-        } else {
-            let unit = unit.name();
-            write!(f, ", unit: {unit}, unit_multiplier: {multiplier}")?;
-        }
-        if algorithm == "sliding_window_segments" {
-            write!(f, ", segments: {segments}")?;
-        }
-        if burst != self.usual_burst(requests) {
-            write!(f, ", burst: {burst}")?;
-        }
-        if let Some(count_refused) = self.count_refused {
-            let (field, value) = count_refused.field();
-            write!(f, ", {field}: {value}")?;
-        }
-        f.write_str("}")
     }
 }
 

@@ -24,7 +24,7 @@ use tollgate::store::memory::{MemoryLimits, MemoryStore, WhenFull};
 use tollgate::store::{Deadline, Purpose, Store};
 use tollgate_limiter::{Check, Hits, Operation, Otherwise, ReservationOutcome, Step, Timestamp};
 use tollgate_test_support::grpc_client::request;
-use tollgate_test_support::in_process::{START, publish};
+use tollgate_test_support::in_process::{START, publish_tree};
 use tollgate_test_support::seeded_rng::{SeededRng, from_environment};
 
 use crate::simulation::executor::{Task, Timers};
@@ -110,7 +110,7 @@ impl Process {
             scenario.secret,
             &SETTINGS,
         );
-        publish(&generations, rules.to_string());
+        publish_tree(&generations, &rules.tree());
         let workers = workers.into_iter();
         Self {
             generations,
@@ -150,7 +150,7 @@ impl<'s> World<'s> {
             judge: Judge::default(),
             printed,
         };
-        world.print(format_args!("{:?}\n{}", scenario.jumps, scenario.rules));
+        world.print(format_args!("{:?} {:?}", scenario.jumps, scenario.rules));
         world
     }
 
@@ -205,8 +205,8 @@ impl<'s> World<'s> {
             Event::Jump => self.jump(),
             Event::Reload => {
                 self.rules = self.rules.redrawn(self.chance);
-                publish(&self.process.generations, self.rules.to_string());
-                self.print(format_args!("reload\n{}", self.rules));
+                publish_tree(&self.process.generations, &self.rules.tree());
+                self.print(format_args!("reload {:?}", self.rules));
             }
             Event::Kill => {
                 self.print(format_args!("the process is killed, and starts again"));

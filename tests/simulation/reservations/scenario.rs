@@ -1,7 +1,6 @@
 //! What a seed sets before a run with reservations, and what its callers want.
 
-use std::fmt;
-
+use tollgate::rules::yaml::Node;
 use tollgate_limiter::{CountRefused, OnExpiry};
 use tollgate_test_support::grpc_client::{Descriptor, Entry};
 use tollgate_test_support::seeded_rng::SeededRng;
@@ -56,10 +55,10 @@ pub(super) enum Event {
 }
 
 /// One generation of rules: a limit for each key.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Rules([Terms; KEYS.len()]);
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Terms {
     algorithm: &'static str,
     unit: &'static str,
@@ -121,22 +120,44 @@ impl Rules {
     pub(super) fn redrawn(&self, chance: &mut SeededRng) -> Self {
         Self(self.0.map(|terms| terms.resized(chance)))
     }
-}
 
-/// The rules file.
-impl fmt::Display for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "domain: {DOMAIN}\ndescriptors:")?;
-        for (key, terms) in KEYS.iter().zip(&self.0) {
-            writeln!(f, "  - key: {key}\n    rate_limit: {terms}")?;
-        }
-        Ok(())
+    /// The tree of the rules file.
+    pub(super) fn tree(&self) -> Node {
+        let descriptors = KEYS.into_iter().zip(&self.0).map(|(key, terms)| {
+            let key = Node::plain(key);
+            Node::mapping([("key", Some(key)), ("rate_limit", Some(terms.tree()))])
+        });
+        Node::mapping([
+            ("domain", Some(Node::plain(DOMAIN))),
+            ("descriptors", Some(Node::list(descriptors))),
+        ])
     }
 }
 
 // === impl Terms ===
 
 impl Terms {
+    /// The tree of a limit in a rules file.
+    fn tree(&self) -> Node {
+        let burst = (self.algorithm == "leaky_bucket").then(|| Node::plain(&self.requests));
+        let count_refused = self.count_refused.map(|it| Node::plain(it.field().1));
+        let expires = Node::plain(&format!("{}s", self.seconds));
+        let reserve = Node::mapping([
+            ("key", Some(Node::plain(ID_KEY))),
+            ("amount", Some(Node::plain(&self.amount))),
+            ("expires", Some(expires)),
+            ("on_expiry", Some(Node::plain(self.on_expiry.name()))),
+        ]);
+        Node::mapping([
+            ("algorithm", Some(Node::plain(self.algorithm))),
+            ("unit", Some(Node::plain(self.unit))),
+            ("requests_per_unit", Some(Node::plain(&self.requests))),
+            ("burst", burst),
+            ("count_refused", count_refused),
+            ("reserve", Some(reserve)),
+        ])
+    }
+
     fn draw(chance: &mut SeededRng) -> Self {
         let terms = Self {
             algorithm: chance.pick(&ALGORITHMS),
@@ -165,37 +186,6 @@ impl Terms {
             ]),
             ..self
         }
-    }
-}
-
-/// A limit of a rules file.
-impl fmt::Display for Terms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            algorithm,
-            unit,
-            requests,
-            amount,
-            seconds,
-            on_expiry,
-            count_refused,
-        } = self;
-        write!(
-            f,
-            "{{algorithm: {algorithm}, unit: {unit}, requests_per_unit: {requests}"
-        )?;
-        if *algorithm == "leaky_bucket" {
-            write!(f, ", burst: {requests}")?;
-        }
-        if let Some(count_refused) = count_refused {
-            let (field, value) = count_refused.field();
-            write!(f, ", {field}: {value}")?;
-        }
-        let on_expiry = on_expiry.name();
-        write!(
-            f,
-            ", reserve: {{key: {ID_KEY}, amount: {amount}, expires: {seconds}s, on_expiry: {on_expiry}}}}}"
-        )
     }
 }
 

@@ -19,8 +19,10 @@ use tollgate::grpc::{Health, Routes};
 use tollgate::metrics::Metrics;
 use tollgate::pipeline::{Generation, Generations};
 use tollgate::rules::file::{Options, load};
+use tollgate::rules::isolation::LastGood;
 use tollgate::rules::path::Source;
-use tollgate::rules::reload::Rules;
+use tollgate::rules::reload::{Resource, Rules, load_resources};
+use tollgate::rules::yaml::Node;
 use tollgate::settings::Settings;
 use tollgate::top_keys::{TopKeys, TopQuery};
 use tollgate_limiter::{Algorithm, AlgorithmOption, Timestamp};
@@ -91,6 +93,22 @@ pub fn limit_of(requests: u64, algorithm: &dyn Algorithm) -> String {
         fields.push("segments: 6".to_owned());
     }
     format!("{{{}}}", fields.join(", "))
+}
+
+/// Makes these rules the current ones. They are the tree of a rules file, which needs no parser.
+pub fn publish_tree(generations: &Generations, root: &Node) {
+    let part = Source {
+        name: "rules".to_owned(),
+        text: String::new(),
+    };
+    let resource = |part: &Source| Resource {
+        name: part.name.clone(),
+        root: root.clone(),
+        bytes: Vec::new(),
+    };
+    let (options, good) = (Options::default(), LastGood::default());
+    let rules = load_resources(vec![part], resource, &options, &good).expect("good rules");
+    generations.take(Some(Ok(rules)));
 }
 
 /// Makes these rules (YAML) the current ones.
