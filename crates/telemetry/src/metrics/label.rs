@@ -33,8 +33,12 @@ pub(super) fn cut(text: &str) -> &str {
 /// A label as the reference's statsd sanitising leaves it: `:` and `|` become `_`, and so do the
 /// dots of whatever looks like an IPv4 address.
 pub(super) fn label(text: &str) -> String {
-    let text = cut(text).replace([':', '|'], "_");
-    let mut bytes = text.into_bytes();
+    let text = cut(text);
+    let is_kept = |byte: u8| !matches!(byte, b':' | b'|' | b'.');
+    if text.bytes().all(is_kept) {
+        return text.to_owned();
+    }
+    let mut bytes = text.replace([':', '|'], "_").into_bytes();
     let mut at = 0;
     while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
         let length = address_length(rest);

@@ -260,6 +260,9 @@ impl RuleLabelSets {
     /// Frees the oldest unused label sets beyond the bound. Returns how many.
     pub(super) fn bound(&mut self) -> usize {
         let newest = self.generation;
+        if self.sets.len() <= RETIRED_LABEL_SETS_MAX {
+            return 0;
+        }
         let unused = self.sets.iter_mut().filter_map(|(labels, set)| {
             (!set.is_in_use(newest)).then(|| (set.generation, labels.clone()))
         });
