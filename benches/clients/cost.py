@@ -5,7 +5,7 @@ Each language's `examples/bench` is one HTTP server with four routes that answer
 that is popular in that language (/peer). Other servers have batching or leases on. h2load sends to the routes one after the other, many times over, so that all of them meet the same machine. The figures are
 medians over the rounds.
 
-A second table has requests of 1,000 keys, which the servers draw at random.
+A second table has requests of 1,000 keys, which the servers draw at random: 12 of each, which are mostly the first ones of a key, and 100.
 
 `make bench-clients` prints the tables; with BENCH=--write it also writes them into docs/clients.md.
 """
@@ -32,15 +32,14 @@ PAGE = ROOT / "docs" / "clients.md"
 # The route of each limiter, and the option that is on.
 LEGS = {"none": ("bare", ""), "none, its headers": ("headers", ""), "tollgate": ("tollgate", ""), "tollgate, batching": ("tollgate", "BATCHING"),
         "tollgate, leases": ("tollgate", "LEASES"), "peer": ("peer", "")}
-# Requests of one leg at 1 and at 16 connections, and of many keys at 16. Most of a leg of one key is the steady state: the first leases, and
-# the second in which unused hits go back, are a small part of it.
-REQUESTS = {1: 1500, 16: 30000}
 KEYS = 1000
-KEY_REQUESTS = 12000
+# Of one leg: keys, connections, requests, and in which rounds it is sent: in one of so many. Most of a leg of one key is the steady state: the
+# first leases, and the second in which unused hits go back, are a small part of it. The last one is long, so it needs fewer rounds.
+ONE, SIXTEEN, SHORT, LONG = LOADS = [(1, 1, 1500, 1), (1, 16, 30000, 1), (KEYS, 16, 12 * KEYS, 1), (KEYS, 16, 100 * KEYS, 3)]
 # As many as a leg has: a JVM compiles meanwhile what it runs often.
 WARM_REQUESTS = 30000
-# Until unused hits have gone back, which belongs to the cost of a leg with leases.
-RETURN_SECONDS = 1
+# Until unused hits have gone back, which belongs to the cost of a leg with leases: a second without use, and a round of 250 ms.
+RETURN_SECONDS = 1.5
 BODY = "hello"
 
 SERVERS = {
@@ -103,12 +102,10 @@ def leg(port, route, connections, requests, pid, goes_back):
 def measure(language, command, tollgate, redis, rounds):
     legs = {name: where for name, where in LEGS.items() if language != "Python" or where[1] != "BATCHING"}
     names = list(legs)
-    # Numbers of keys, with connections.
-    loads = [(1, 1), (1, 16), (KEYS, 16)]
     servers = {}
     with tempfile.TemporaryFile() as log:
         try:
-            for option, keys in {(option, keys) for _, option in legs.values() for keys, _ in loads}:
+            for option, keys in {(option, keys) for _, option in legs.values() for keys in (1, KEYS)}:
                 port = free_port()
                 environment = {**os.environ, "PORT": str(port), "TOLLGATE": f"127.0.0.1:{tollgate}", "REDIS": f"redis://127.0.0.1:{redis}",
                                "BATCHING": "0", "LEASES": "0", "KEYS": str(keys), "NODE_ENV": "production"}
@@ -123,17 +120,19 @@ def measure(language, command, tollgate, redis, rounds):
                 return leg(port, route, connections, requests, server.pid, option == "LEASES")
 
             for name in names:
-                for keys in {keys for keys, _ in loads}:
+                for keys in (1, KEYS):
                     send(name, keys, 16, WARM_REQUESTS)
-            figures = {(name, *load): ([], [], []) for name in names for load in loads}
+            figures = {(name, load): ([], [], []) for name in names for load in LOADS}
             for turn in range(rounds):
                 first = turn % len(names)
-                for keys, connections in loads:
+                for load in LOADS:
+                    keys, connections, requests, period = load
+                    if turn % period:
+                        continue
                     # Each round begins with another limiter.
                     for name in names[first:] + names[:first]:
-                        requests = REQUESTS[connections] if keys == 1 else KEY_REQUESTS
                         latencies, cpu = send(name, keys, connections, requests)
-                        half, last, used = figures[name, keys, connections]
+                        half, last, used = figures[name, load]
                         half.append(latencies[len(latencies) // 2])
                         last.append(latencies[len(latencies) * 99 // 100])
                         used.append(cpu)
@@ -142,7 +141,7 @@ def measure(language, command, tollgate, redis, rounds):
                 server.terminate()
                 server.wait(20)
     medians = {key: tuple(statistics.median(part) for part in parts) for key, parts in figures.items()}
-    return [(name, *(medians[name, *load] for load in loads)) for name in names]
+    return [(name, {load: medians[name, load] for load in LOADS}) for name in names]
 
 
 def main():
@@ -165,16 +164,17 @@ def main():
             children.append(subprocess.Popen(["redis-server", "--port", str(redis), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder], stdout=subprocess.DEVNULL))
             lines = ["| language | limiter | median µs, one connection | 99 %, one | median µs, 16 connections | 99 %, 16 | CPU µs a request |",
                      "| --- | --- | --- | --- | --- | --- | --- |"]
-            keys = [f"| language | limiter, {KEYS:,} keys | median µs, 16 connections | 99 %, 16 | CPU µs a request |", "| --- | --- | --- | --- | --- |"]
+            keys = [f"| language | limiter, {KEYS:,} keys | median µs, 12 requests a key | 99 %, 12 | CPU µs a request, 12 | median µs, 100 requests a key | 99 %, 100 | CPU µs a request, 100 |",
+                    "| --- | --- | --- | --- | --- | --- | --- | --- |"]
             for language, (command, peer) in SERVERS.items():
                 if arguments.only not in (None, language):
                     continue
                 figures = measure(language, command, grpc, redis, arguments.rounds)
-                for name, one, sixteen, many in figures:
+                for name, of in figures:
                     title = peer if name == "peer" else name
-                    lines.append(f"| {language} | {title} | {one[0]:,.0f} | {one[1]:,.0f} | {sixteen[0]:,.0f} | {sixteen[1]:,.0f} | {sixteen[2]:,.0f} |")
-                    keys.append(f"| {language} | {title} | {many[0]:,.0f} | {many[1]:,.0f} | {many[2]:,.0f} |")
-                print("\n".join(lines[-len(figures):]), flush=True)
+                    for rows, cells in ((lines, of[ONE][:2] + of[SIXTEEN]), (keys, of[SHORT] + of[LONG])):
+                        rows.append(" | ".join([f"| {language}", title, *(f"{cell:,.0f}" for cell in cells)]) + " |")
+                print("\n".join(lines[-len(figures):] + keys[-len(figures):]), flush=True)
         finally:
             for child in children:
                 child.send_signal(signal.SIGTERM)
@@ -182,7 +182,7 @@ def main():
     model = next(line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     lines += ["", *keys, "", f"Measured on {datetime.date.today()} at {commit} by `make bench-clients`: {os.cpu_count()} cores of an {model}. Each figure is the median of "
-              f"{arguments.rounds} rounds, which alternate between the limiters. CPU with leases includes that of going back. The load generator and all servers share the cores."]
+              f"{arguments.rounds} rounds, which alternate between the limiters; with 100 requests a key, of every third. CPU with leases includes that of going back. The load generator and all servers share the cores."]
     table = "\n".join(lines)
     print(table)
     if arguments.write:
