@@ -17,7 +17,7 @@ const (
 	// maxLeaseHits bounds the hits that are wanted, and those of a check that takes leased hits.
 	maxLeaseHits = 1_000
 	// firstLeaseHits are wanted where nothing was admitted lately.
-	firstLeaseHits = 16
+	firstLeaseHits = 32
 	// leaseGrowth is how many times the hits that were admitted lately are wanted, roundGrowth by a
 	// round: it renews before the hits are used up.
 	leaseGrowth = 4
@@ -26,9 +26,8 @@ const (
 	lowShare = 4
 	// leaseRound is the time between two rounds, which give back, say counts and renew.
 	leaseRound = 250 * time.Millisecond
-	// busyChecks within leaseIdle make a key one that is leased: fewer would cost more calls than checks.
-	busyChecks = 4
-	// leaseIdle is how long a key is unused before its hits go back.
+	// leaseIdle is how long a key is unused before its hits go back. Two checks within it make a key
+	// one that is leased: a lease at the first one would cost keys that are seen once two calls each.
 	leaseIdle = time.Second
 	// minRenewedValidity bounds the leases that are renewed by age: a round comes in their last quarter.
 	minRenewedValidity = time.Second
@@ -78,9 +77,6 @@ type leaseEntry struct {
 	answeredAt time.Duration
 	granted    uint64
 	lastUse    time.Duration
-	// checks are those since a time, at most busyChecks.
-	checks int
-	since  time.Duration
 	// admitted and refused are hits that the server was not told yet.
 	admitted, refused uint64
 	// noLeaseUntil is when a lease may be asked for again, tellAt when counts are said without one.
@@ -148,7 +144,7 @@ func (l *leaseTable) decide(
 		l.mu.Unlock()
 		return Decision{}, nil, nil
 	}
-	isBusy := e.isBusy(now)
+	isRepeated := now-e.lastUse < leaseIdle
 	e.lastUse = now
 	if l.take(e, now, hits) {
 		decision = e.decision(now)
@@ -161,7 +157,7 @@ func (l *leaseTable) decide(
 	call := e.call
 	if call != nil && call.batched {
 		call = nil
-	} else if call == nil && isBusy && l.mayLease(e, now) {
+	} else if call == nil && isRepeated && l.mayLease(e, now) {
 		call = l.lease(ctx, e, descriptors, hits)
 	}
 	l.mu.Unlock()
@@ -196,20 +192,10 @@ func (l *leaseTable) add(key, domain string, now time.Duration) {
 	if l.closed || len(l.entries) >= maxLeaseKeys {
 		return
 	}
-	l.entries[key] = &leaseEntry{domain: domain, lastUse: now, since: now, checks: 1}
+	l.entries[key] = &leaseEntry{domain: domain, lastUse: now}
 	if l.timer == nil && l.schedule != nil {
 		l.timer = l.schedule(leaseRound, l.tick)
 	}
-}
-
-// isBusy counts a check. It is whether the key is leased: it had busyChecks within leaseIdle, and has not
-// been unused for so long since.
-func (e *leaseEntry) isBusy(now time.Duration) bool {
-	if now-e.lastUse >= leaseIdle || e.checks < busyChecks && now-e.since >= leaseIdle {
-		e.checks, e.since = 0, now
-	}
-	e.checks = min(e.checks+1, busyChecks)
-	return e.checks == busyChecks
 }
 
 // take takes hits of a lease that has all of them.

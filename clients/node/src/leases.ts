@@ -11,7 +11,7 @@ const KEYS_MAX = 10_000;
 /** Hits that are wanted, and those of a check that takes leased hits. */
 const HITS_MAX = 1_000;
 /** Hits that are wanted where nothing was admitted lately. */
-const FIRST_HITS = 16;
+const FIRST_HITS = 32;
 /** So many times the hits that were admitted lately are wanted. */
 const GROWTH = 4;
 /** The same by a round, which renews before they are used up. */
@@ -20,10 +20,11 @@ const ROUND_GROWTH = 2;
 const LOW_SHARE = 4;
 /** Between two rounds, which give back, say counts and renew. */
 const ROUND_MS = 250;
-/** A key that is unused for so long gives its hits back. */
+/**
+ * A key that is unused for so long gives its hits back. Two checks within it make a key one that is leased: a lease
+ * at the first one would cost keys that are seen once two calls each.
+ */
 const IDLE_MS = 1_000;
-/** So many checks within `IDLE_MS` make a key one that is leased: fewer would cost more calls than checks. */
-const BUSY_CHECKS = 4;
 /** Leases that are renewed by age: a round comes in their last quarter. */
 const RENEWED_VALIDITY_MIN_MS = 1_000;
 /** The part of its time in which a lease is renewed, and goes back once the next one is there: one in so many. */
@@ -93,27 +94,11 @@ class Entry {
   noLeaseUntil = -Infinity;
   tellAt = -Infinity;
   call: LeaseCall | undefined;
-  /** Checks since a time, at most `BUSY_CHECKS`. */
-  #checks = 1;
-  #since: number;
 
   constructor(
     readonly check: CheckCall,
     public lastUse: number,
-  ) {
-    this.#since = lastUse;
-  }
-
-  /** Counts a check. Whether the key is leased: it was checked often, and has not been idle since. */
-  isBusy(now: number): boolean {
-    const isRare = this.#checks < BUSY_CHECKS && now - this.#since >= IDLE_MS;
-    if (isRare || now - this.lastUse >= IDLE_MS) {
-      this.#checks = 0;
-      this.#since = now;
-    }
-    this.#checks = Math.min(this.#checks + 1, BUSY_CHECKS);
-    return this.#checks === BUSY_CHECKS;
-  }
+  ) {}
 
   left(now: number): number {
     return (has(this.current, 1, now) ? this.current.left : 0) + (has(this.next, 1, now) ? this.next.left : 0);
@@ -183,7 +168,7 @@ export class Leases {
       this.#add(key, new Entry(check, now));
       return undefined;
     }
-    const isBusy = entry.isBusy(now);
+    const isRepeated = now - entry.lastUse < IDLE_MS;
     entry.lastUse = now;
     if (this.#take(entry, hits, now)) {
       const left = entry.left(now);
@@ -191,7 +176,7 @@ export class Leases {
       if (isLow && this.#mayLease(entry, now) && this.#options.breaker.isClosed) this.#lease(entry, 1);
       return entry.verdict(left, now);
     }
-    if (entry.call === undefined && isBusy && this.#mayLease(entry, now)) this.#lease(entry, hits);
+    if (entry.call === undefined && isRepeated && this.#mayLease(entry, now)) this.#lease(entry, hits);
     return entry.call?.isBatched ? undefined : entry.call;
   }
 

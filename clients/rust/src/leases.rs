@@ -1,6 +1,6 @@
 //! Leases: hits that the service debited in advance, and that checks take without a call.
 //!
-//! A key is a domain with its descriptors. It is leased from its fourth check within a second
+//! A key is a domain with its descriptors. It is leased from its second check within a second
 //! on, so that a key that is checked seldom costs one call a check. The next lease is asked for in
 //! the background before the last is used up. A round gives back the hits of idle keys, and renews
 //! leases by their age.
@@ -23,7 +23,7 @@ const MAX_KEYS: usize = 10_000;
 /// Most hits that are wanted, and most hits of a check that takes leased hits.
 const MAX_HITS: u64 = 1_000;
 /// Hits that are wanted where nothing was admitted lately.
-const FIRST_HITS: u64 = 16;
+const FIRST_HITS: u64 = 32;
 /// How many times the hits that were admitted lately are wanted, by a check and by a round: a round
 /// renews before the hits are used up.
 const GROWTH: u64 = 4;
@@ -32,11 +32,9 @@ const ROUND_GROWTH: u64 = 2;
 const LOW_SHARE: u64 = 4;
 /// Time between two rounds.
 pub(crate) const ROUND: Duration = Duration::from_millis(250);
-/// How long a key is unused before its hits go back.
+/// How long a key is unused before its hits go back. Two checks within it make a key one that is
+/// leased: a lease at the first one would cost keys that are seen once two calls each.
 const IDLE: Duration = Duration::from_secs(1);
-/// Checks within [`IDLE`] that make a key one that is leased: fewer would cost more calls than
-/// checks.
-const BUSY_CHECKS: u32 = 4;
 /// Least validity of leases that are renewed by age: a round comes in their last quarter.
 const MIN_RENEWED_VALIDITY: Duration = Duration::from_secs(1);
 /// Part of its time in which a lease is renewed by a round, and goes back once the next one is
@@ -116,9 +114,6 @@ struct Entry {
     answer: Decision,
     answered_at: Duration,
     last_use: Duration,
-    /// Checks since a time, at most [`BUSY_CHECKS`].
-    checks: u32,
-    since: Duration,
     /// Hits that the service was not told yet.
     admitted: u64,
     refused: u64,
@@ -198,7 +193,7 @@ impl Leases {
             entries.insert(key.clone(), entry);
             return (Step::Send, Then::Rounds);
         };
-        let is_busy = entry.is_busy(now);
+        let is_repeated = now.saturating_sub(entry.last_use) < IDLE;
         entry.last_use = now;
         if entry.take(hits, now) {
             let is_low = entry.left(now) * LOW_SHARE <= entry.granted;
@@ -207,7 +202,7 @@ impl Leases {
             let then = call.map_or(Then::Nothing, Then::Call);
             return (Step::Decided(entry.decision(now)), then);
         }
-        let due = is_busy && may_lease && entry.may_lease(now);
+        let due = is_repeated && may_lease && entry.may_lease(now);
         let call = due.then(|| entry.call(key, hits, false, now));
         let then = call.map_or(Then::Nothing, Then::Call);
         let Some(flight) = entry.flight.as_mut().filter(|it| !it.batched) else {
@@ -382,8 +377,6 @@ impl Entry {
             answer: Decision::default(),
             answered_at: now,
             last_use: now,
-            checks: 1,
-            since: now,
             admitted: 0,
             refused: 0,
             no_lease_until: now,
@@ -391,16 +384,6 @@ impl Entry {
             flight: None,
             returns: Vec::new(),
         }
-    }
-
-    /// Counts a check. Whether the key is leased: it was checked often, and was not idle since.
-    fn is_busy(&mut self, now: Duration) -> bool {
-        let is_rare = self.checks < BUSY_CHECKS && now.saturating_sub(self.since) >= IDLE;
-        if is_rare || now.saturating_sub(self.last_use) >= IDLE {
-            (self.checks, self.since) = (0, now);
-        }
-        self.checks = BUSY_CHECKS.min(self.checks.saturating_add(1));
-        self.checks == BUSY_CHECKS
     }
 
     fn left(&self, now: Duration) -> u64 {

@@ -90,28 +90,18 @@ async fn arrived(server: &ScriptedServer) {
     until("a call arrives", async || server.calls() > 0).await;
 }
 
-/// Makes the checks of a key that come before its first lease.
-async fn warm(client: &Client) {
-    for _ in 0..3 {
-        assert_eq!(checked(client).await.source, Source::Server);
-    }
-}
-
 async fn checked(client: &Client) -> Decision {
     client.check(user()).await.expect("a decision")
-}
-
-/// Three replies to checks, and then these.
-fn after_checks<const N: usize>(replies: [Reply; N]) -> Vec<Reply> {
-    let checks = (0..3).map(|_| check_reply(tollgate::Verdict::Ok));
-    checks.chain(replies).collect()
 }
 
 /// A client whose key has a lease of so many hits, one of them taken.
 async fn leased(server: &ScriptedServer, builder: ClientBuilder, granted: u64) -> Client {
     let client = builder.build().expect("a client");
-    server.then(after_checks([lease_reply(granted)]));
-    warm(&client).await;
+    server.then(vec![
+        check_reply(tollgate::Verdict::Ok),
+        lease_reply(granted),
+    ]);
+    assert_eq!(checked(&client).await.source, Source::Server);
     assert_eq!(checked(&client).await.source, Source::Lease);
     server.always(Some(returns_reply()));
     client
@@ -155,11 +145,11 @@ async fn checks_of_a_key_wait_for_one_call() {
     let release = Arc::new(Notify::new());
     let held = Reply::Held(Arc::clone(&release), Box::new(lease_reply(16)));
     *server.script.lock().unwrap() = Script {
-        next: after_checks([held]).into(),
+        next: [check_reply(tollgate::Verdict::Ok), held].into(),
         then: Some(check_reply(tollgate::Verdict::OverLimit)),
         ..Script::default()
     };
-    warm(&client).await;
+    assert_eq!(checked(&client).await.source, Source::Server);
     let mut waiting = Vec::new();
     for _ in 0..21 {
         let mut check = Box::pin(client.check(user()));
@@ -177,9 +167,7 @@ async fn checks_of_a_key_wait_for_one_call() {
     assert_eq!(leased, 16);
     assert_eq!(
         methods(&server),
-        [
-            "Check", "Check", "Check", "Lease", "Check", "Check", "Check", "Check"
-        ]
+        ["Check", "Lease", "Check", "Check", "Check", "Check"]
     );
 }
 
@@ -233,8 +221,12 @@ async fn close_waits_for_a_lease_in_flight() {
     let client = client.build().expect("a client");
     let release = Arc::new(Notify::new());
     let held = Reply::Held(Arc::clone(&release), Box::new(lease_reply(16)));
-    server.then(after_checks([held, returns_reply()]));
-    warm(&client).await;
+    server.then(vec![
+        check_reply(tollgate::Verdict::Ok),
+        held,
+        returns_reply(),
+    ]);
+    assert_eq!(checked(&client).await.source, Source::Server);
     let mut waiting = Box::pin(client.check(user()));
     assert!(is_pending(&mut waiting));
     let mut closing = Box::pin(client.close());
@@ -273,11 +265,11 @@ fn a_client_leases_again_after_the_end_of_its_runtime() {
     let server = runtime.block_on(ScriptedServer::start());
     let clock = ManualClock::default();
     let client = builder(&server, &clock).build().expect("a client");
-    server.then(after_checks([Reply::Hang]));
+    server.then(vec![check_reply(tollgate::Verdict::Ok), Reply::Hang]);
     {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
-            warm(&client).await;
+            assert_eq!(checked(&client).await.source, Source::Server);
             assert!(is_pending(&mut Box::pin(client.check(user()))));
         });
     }

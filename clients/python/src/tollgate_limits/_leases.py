@@ -26,11 +26,11 @@ MAX_KEYS = 10_000
 ROUND_TIME = SECOND // 4
 """Time between two rounds, which give back, say counts and renew by age."""
 
-_FIRST_WANTED = 16  # where nothing was admitted lately
+_FIRST_WANTED = 32  # where nothing was admitted lately
 _GROWTH = 4  # so many times the hits that were admitted lately are wanted
 _ROUND_GROWTH = 2  # by a round, which renews before they are used up
+# Two checks within that time lease a key: a lease at the first would cost keys seen once two calls.
 _IDLE_TIME = SECOND
-_BUSY_CHECKS = 4  # within that time lease a key: fewer cost more calls than checks
 _MIN_RENEWED_VALIDITY = SECOND  # a round comes in the last quarter of such a lease
 _LAST_PART = 4  # one in so many of its time: a lease is renewed, and goes back after that
 _MIN_NOT_LEASED, _MAX_NOT_LEASED = SECOND, 60 * SECOND
@@ -76,8 +76,8 @@ class _Entry:
     """Leases of a domain with descriptors."""
 
     __slots__ = (
-        "admitted", "answer", "call", "checks", "current", "granted", "last_use", "newest", "next",
-        "no_lease_until", "pending", "refused", "resets", "since", "tell_at",
+        "admitted", "answer", "call", "current", "granted", "last_use", "newest", "next",
+        "no_lease_until", "pending", "refused", "resets", "tell_at",
     )  # fmt: skip
 
     def __init__(self, call: wire.Call, now: int) -> None:
@@ -90,18 +90,7 @@ class _Entry:
         # Hits that the service was not told yet.
         self.admitted = self.refused = 0
         self.last_use = self.no_lease_until = self.tell_at = now
-        # Checks since a time, at most as many as make the key busy.
-        self.checks, self.since = 1, now
         self.pending: LeaseCall | None = None
-
-    def is_busy(self, now: int) -> bool:
-        """Counts a check. Whether the key is leased: checked often, and not idle since."""
-        is_rare = self.checks < _BUSY_CHECKS and now - self.since >= _IDLE_TIME
-        if is_rare or now - self.last_use >= _IDLE_TIME:
-            self.checks, self.since = 0, now
-        if self.checks < _BUSY_CHECKS:
-            self.checks += 1
-        return self.checks == _BUSY_CHECKS
 
     def decision(self, now: int, left: int, began: float) -> Decision:
         """Decision of a check that took hits, and began then by the real clock."""
@@ -147,7 +136,7 @@ class Leases:
                 if not is_full and call.key_bytes() <= MAX_KEY_BYTES:
                     self._entries[key] = _Entry(call, now)
                 return None, None, False
-            is_busy = entry.is_busy(now)
+            is_repeated = now - entry.last_use < _IDLE_TIME
             entry.last_use = now
             left = self._take(entry, hits, now)
             if left is not None:
@@ -155,7 +144,7 @@ class Leases:
                 is_due = is_low and renews and self._may_lease(entry, now)
                 due = self._prepare(entry, 1, now) if is_due else None
                 return entry.decision(now, left, began), due, is_due
-            if entry.pending is None and is_busy and self._may_lease(entry, now):
+            if entry.pending is None and is_repeated and self._may_lease(entry, now):
                 return None, self._prepare(entry, hits, now), True
             pending = entry.pending
             return None, None if pending is None or pending.is_batched else pending, False

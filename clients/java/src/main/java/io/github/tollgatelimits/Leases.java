@@ -19,7 +19,7 @@ import java.util.function.LongSupplier;
 /**
  * Leases: hits that the server debited in advance, and that checks take without a call.
  *
- * <p>A key is a domain with its descriptors. It is leased from its fourth check within a second on,
+ * <p>A key is a domain with its descriptors. It is leased from its second check within a second on,
  * so that a key that is checked seldom costs one call a check. The next lease is asked for in the
  * background before the last is used up. A round gives back the hits of idle keys, and renews
  * leases by their age.
@@ -37,7 +37,7 @@ final class Leases {
   private static final long SECOND = 1_000_000_000L;
 
   /** The hits that are wanted where nothing was admitted lately. */
-  private static final long FIRST_HITS = 16;
+  private static final long FIRST_HITS = 32;
 
   /** How many times the hits that were admitted lately are wanted. */
   private static final long GROWTH = 4;
@@ -48,14 +48,11 @@ final class Leases {
   /** The part of a lease that is left when the next one is asked for: one in so many. */
   private static final long LOW_SHARE = 4;
 
-  /** How long a key is unused before its hits go back. */
-  private static final long IDLE_AFTER = SECOND;
-
   /**
-   * The checks within {@link #IDLE_AFTER} that make a key one that is leased: fewer would cost more
-   * calls than checks.
+   * How long a key is unused before its hits go back. Two checks within it make a key one that is
+   * leased: a lease at the first one would cost keys that are seen once two calls each.
    */
-  private static final int BUSY_CHECKS = 4;
+  private static final long IDLE_AFTER = SECOND;
 
   /** The validity of leases that are renewed by age: a round comes in their last quarter. */
   private static final long RENEWED_VALIDITY_MIN = SECOND;
@@ -201,11 +198,6 @@ final class Leases {
 
     long used;
 
-    /** The checks since a time, at most {@link #BUSY_CHECKS}. */
-    int checks = 1;
-
-    long since;
-
     /** Hits that the server was not told yet. */
     long admitted;
 
@@ -223,20 +215,8 @@ final class Leases {
       this.domain = domain;
       this.descriptors = descriptors;
       used = now;
-      since = now;
       noLeaseUntil = now;
       tellAt = now;
-    }
-
-    /** Counts a check. Whether the key is leased: it was checked often, and was not idle since. */
-    boolean isBusy(long now) {
-      boolean rare = checks < BUSY_CHECKS && now - since >= IDLE_AFTER;
-      if (rare || now - used >= IDLE_AFTER) {
-        checks = 0;
-        since = now;
-      }
-      checks = Math.min(checks + 1, BUSY_CHECKS);
-      return checks == BUSY_CHECKS;
     }
 
     long left(long now) {
@@ -384,12 +364,12 @@ final class Leases {
         add(key, domain, descriptors, now);
         return Step.SEND;
       }
-      boolean busy = entry.isBusy(now);
+      boolean repeated = now - entry.used < IDLE_AFTER;
       entry.used = now;
       decision = entry.take(hits, now);
       boolean due =
           decision == null
-              ? busy
+              ? repeated
               : entry.left(now) * LOW_SHARE <= entry.granted && calls.mayRenew();
       if (due && entry.mayLease(now)) {
         entry.prepare(decision == null ? hits : 1, now, false);
