@@ -271,6 +271,7 @@ fn a_client_leases_again_after_the_end_of_its_runtime() {
         runtime.block_on(async {
             assert_eq!(checked(&client).await.source, Source::Server);
             assert!(is_pending(&mut Box::pin(client.check(user()))));
+            until("the lease arrives", async || server.calls() == 2).await;
         });
     }
     clock.advance(250);
