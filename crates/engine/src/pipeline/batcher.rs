@@ -31,10 +31,10 @@ use crate::pipeline::api::{SHORT_REQUEST_CHECKS_MAX, give_way};
 use crate::pipeline::api_call::ApiCall;
 use crate::pipeline::begin::{Call, Undecodable};
 use crate::pipeline::candidate::CandidateBatcher;
+use crate::pipeline::encode::Responder;
 use crate::pipeline::in_flight::{InFlight, Slot, register};
 use crate::pipeline::observers::Observers;
 use crate::pipeline::pending::{PendingRequest, Scratch, SharedRules};
-use crate::pipeline::responder::Responder;
 use crate::pipeline::threads::{
     CallResponse, LocalBatcher, Submission, TaskAnswer, TaskReply, set_local,
 };

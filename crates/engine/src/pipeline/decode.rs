@@ -11,8 +11,8 @@
 //!
 //! What it deliberately does not do: reject a request, copy a string, parse gRPC's frame.
 
+use crate::pipeline::RequestPolicy;
 use crate::pipeline::message::{self, OverrideFields};
-use crate::pipeline::policy::RequestPolicy;
 use tollgate_limiter::{Entry, Request};
 use tollgate_wire::fields::{Fields, Value};
 

@@ -11,6 +11,7 @@
 
 use bytes::BufMut;
 
+use crate::ended::RequestError;
 use crate::pipeline::message::{self, StatusFields, number};
 use tollgate_limiter::Decision;
 use tollgate_wire::put::{put_bytes, put_message, put_number};
@@ -110,6 +111,19 @@ fn put_status(into: &mut Vec<u8>, status: &StatusFields<'_>) {
             put_number(into, SECONDS, seconds);
         });
     }
+}
+
+/// Receives the response to one call. It costs nothing, because the batcher is generic over it.
+pub trait Responder {
+    /// Sends the response, or the error of a request without one. A check of tollgate's API has a
+    /// `CheckResponse`.
+    fn respond(self, response: Result<EncodedResponse<'_>, RequestError>);
+
+    /// Gives up the call without a response: the slow path answers it.
+    fn release(self);
+
+    /// Whether the client no longer waits for a response.
+    fn is_cancelled(&self) -> bool;
 }
 
 #[cfg(test)]

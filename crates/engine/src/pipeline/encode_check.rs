@@ -7,9 +7,8 @@
 
 use std::sync::Arc;
 
-use tollgate_limiter::{Code, Decision, Outcome};
+use tollgate_limiter::{Code, Decision, DescriptorPlan, Outcome, Plan, PlannedCheck};
 
-use crate::pipeline::decided_checks::{DecidedCheck, DecidedChecks, NoLimit};
 use crate::pipeline::headers::retry_after_us;
 use tollgate_wire::proto::tollgate::v1::Verdict;
 use tollgate_wire::put::{put_bytes, put_message, put_number};
@@ -35,6 +34,33 @@ const LIMIT_RETRY_AFTER: u32 = 9;
 /// Numbers of a duration's fields.
 const SECONDS: u32 = 1;
 const NANOS: u32 = 2;
+
+/// The checks of a call that were decided, for this encoder and that of `api/answer`.
+pub(super) struct DecidedChecks<'a> {
+    pub(super) plan: &'a Plan<'a>,
+    pub(super) outcomes: &'a [Option<Outcome>],
+    /// Whether no limit is enforced.
+    pub(super) shadow: bool,
+}
+
+/// One of them.
+pub(super) struct DecidedCheck<'a> {
+    pub(super) descriptor: usize,
+    pub(super) planned: PlannedCheck<'a, 'a>,
+    pub(super) outcome: Outcome,
+}
+
+tollgate_limiter::named! {
+    /// Why no limit applies to a call. The names are for callers, as in records of decisions.
+    pub enum NoLimit {
+        /// No rules have its domain.
+        UnknownDomain = "unknown_domain",
+        /// No rule with a limit matches a descriptor.
+        NoRule = "no_rule",
+        /// A rule that matches says `unlimited`.
+        Unlimited = "unlimited",
+    }
+}
 
 /// The buffers of answers, used again.
 #[derive(Debug, Default)]
@@ -150,5 +176,59 @@ impl LastDuration {
             put_number(&mut self.encoded, NANOS, us % 1_000_000 * 1_000);
         }
         put_message(into, field, |into| into.extend_from_slice(&self.encoded));
+    }
+}
+
+// === impl DecidedChecks ===
+
+impl DecidedChecks<'_> {
+    /// Each of them, in the order of the descriptors.
+    #[inline]
+    pub(super) fn iter(&self) -> impl Iterator<Item = DecidedCheck<'_>> {
+        let checks = self.plan.descriptor_checks();
+        checks.filter_map(|(descriptor, position)| {
+            Some(DecidedCheck {
+                descriptor,
+                planned: self.plan.planned_check(position)?,
+                outcome: {
+                    let deciding = self.plan.deciding(position);
+                    self.outcomes.get(deciding).copied().flatten()?
+                },
+            })
+        })
+    }
+
+    /// Whether the limit refuses the request.
+    pub(super) fn refuses(&self, one: &DecidedCheck<'_>) -> bool {
+        !one.outcome.allowed && !one.planned.origin.shadow_mode() && !self.shadow
+    }
+
+    /// Orders limits from the tightest: one that refused, then by the hits that are left.
+    pub(super) fn tightness(&self, one: &DecidedCheck<'_>) -> (bool, u64) {
+        (!self.refuses(one), one.outcome.remaining)
+    }
+
+    /// The outcome of the tightest limit.
+    pub(super) fn tightest(&self, checks: &[DecidedCheck<'_>]) -> Option<Outcome> {
+        let tightest = checks.iter().min_by_key(|one| self.tightness(one));
+        tightest.map(|one| one.outcome)
+    }
+}
+
+// === impl NoLimit ===
+
+impl NoLimit {
+    /// Of a plan. None where it has a limit.
+    pub(crate) fn of(plan: &Plan<'_>) -> Option<Self> {
+        let mut descriptors = plan.descriptors().iter();
+        if plan.descriptor_checks().next().is_some() {
+            None
+        } else if !plan.domain_known() {
+            Some(Self::UnknownDomain)
+        } else if descriptors.any(|one| matches!(one, DescriptorPlan::Unlimited)) {
+            Some(Self::Unlimited)
+        } else {
+            Some(Self::NoRule)
+        }
     }
 }

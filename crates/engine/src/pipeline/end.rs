@@ -7,14 +7,15 @@ use tollgate_limiter::{Code, Decision, OnUndecided, Outcome, Plan, Request, Stat
 use crate::decisions::has_event;
 use crate::ended::{End, Ended, RequestError};
 use crate::pipeline::api::after_refunds;
-use crate::pipeline::decided_checks::DecidedChecks;
+use crate::pipeline::candidate_rules::LiveVerdict;
 use crate::pipeline::decode::decode;
 use crate::pipeline::dynamic_metadata::dynamic_metadata;
 use crate::pipeline::encode::EncodedResponse;
-use crate::pipeline::live_verdict::LiveVerdict;
+use crate::pipeline::encode_check::DecidedChecks;
+use crate::pipeline::headers::{chosen_over_limit, put_over_limit};
 use crate::pipeline::observers::ObserverContext;
 use crate::pipeline::pending::{CheckResults, PendingRequest, Scratch, Stage};
-use crate::pipeline::{Generation, Pipeline, debug_lines, over_limit};
+use crate::pipeline::{Generation, Pipeline, debug_lines};
 use tollgate_admin_api::Reason;
 use tollgate_store::StoreError;
 use tollgate_wire::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -297,7 +298,7 @@ impl Pipeline {
         into: &mut Vec<u8>,
     ) {
         let policy = &self.config;
-        let over_limit = over_limit::chosen(plan, decision);
+        let over_limit = chosen_over_limit(plan, decision);
         if over_limit.is_none() && policy.headers.is_none() && !policy.dynamic_metadata {
             return;
         }
@@ -307,7 +308,7 @@ impl Pipeline {
             extras.request_headers_to_add = headers.of_request(decision);
         }
         if let Some((status, over_limit)) = over_limit {
-            over_limit::put(&mut extras, status, over_limit);
+            put_over_limit(&mut extras, status, over_limit);
         }
         if policy.dynamic_metadata
             && let Ok(request) = RateLimitRequest::decode(message)

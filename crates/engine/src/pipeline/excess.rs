@@ -3,9 +3,10 @@
 //!
 //! What it deliberately does not do: find them (`begin`, and `grpc::layers`).
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use tollgate_limiter::{Code, OnUndecided};
 
-use crate::pipeline::log_interval::LogInterval;
 use tollgate_telemetry::metrics::Metrics;
 
 /// A bound of requests.
@@ -16,6 +17,13 @@ pub enum RequestBound {
     MatchingSteps,
     MessageSize,
 }
+
+/// Between two lines, in microseconds.
+const INTERVAL_US: u64 = 60_000_000;
+
+/// When a line that is written once a minute may be written again, in the clock's uptime.
+#[derive(Debug, Default)]
+pub(super) struct LogInterval(AtomicU64);
 
 /// When each bound may be logged again.
 #[derive(Debug, Default)]
@@ -65,6 +73,20 @@ impl ExcessLog {
     pub(super) fn is_due(&self, bound: RequestBound, now_us: u64) -> bool {
         let line = self.0.get(bound as usize);
         line.is_some_and(|line| line.is_due(now_us))
+    }
+}
+
+// === impl LogInterval ===
+
+impl LogInterval {
+    /// Whether the line is to be written now. If so, the next one is in a minute.
+    pub(super) fn is_due(&self, now_us: u64) -> bool {
+        let later_us = now_us.saturating_add(INTERVAL_US);
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next_us| {
+                (now_us >= next_us).then_some(later_us)
+            })
+            .is_ok()
     }
 }
 

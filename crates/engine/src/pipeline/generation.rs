@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use super::candidate_rules::CandidateRules;
 use super::overrides::Overrides;
-use super::quota_orders::QuotaOrders;
 use tollgate_admin_api::rule_name;
 use tollgate_limiter::algorithm::count_refused;
 use tollgate_limiter::{Allowance, Limit, LimitTable, Rule, RuleSet, TableDifference, Timestamp};
@@ -85,6 +84,15 @@ fn descriptor_bytes_max(rules: &RuleSet, names: &[Arc<str>]) -> usize {
     let limits = rules.rules().iter().chain(rules.override_rules());
     let limit_bytes_max = limits.map(|rule| limit_bytes(rule, names)).max();
     limit_bytes_max.unwrap_or(LIMIT_BYTES) * rules.descriptor_limits_max()
+}
+
+/// The keys of a path, sorted, and the place of each in the path.
+type Places = HashMap<Vec<Box<[u8]>>, Vec<usize>>;
+
+/// The order of the keys of rules with `rlqs`, by domain: a bucket's id has none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct QuotaOrders {
+    domains: HashMap<Box<[u8]>, Places>,
 }
 
 // === impl Generation ===
@@ -225,4 +233,48 @@ pub(super) fn changed_tables(
         Some((Arc::clone(table), difference))
     });
     changed.collect()
+}
+
+// === impl QuotaOrders ===
+
+impl QuotaOrders {
+    /// Those of all rules with `rlqs`.
+    pub(crate) fn of(rules: &RuleSet) -> Self {
+        let mut orders = Self::default();
+        for rule in rules.rules().iter().filter(|rule| rule.rlqs) {
+            let levels = rule.path.iter().enumerate();
+            let mut keys: Vec<(Box<[u8]>, usize)> = levels
+                .map(|(place, level)| (Box::from(level.key.as_bytes()), place))
+                .collect();
+            keys.sort_unstable();
+            let (keys, places) = keys.into_iter().unzip();
+            let domain = orders
+                .domains
+                .entry(Box::from(rule.domain.as_bytes()))
+                .or_default();
+            domain.insert(keys, places);
+        }
+        orders
+    }
+
+    /// Whether no rule has `rlqs`.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.domains.is_empty()
+    }
+
+    /// Whether a domain has such rules.
+    pub(crate) fn has_domain(&self, domain: &[u8]) -> bool {
+        self.domains.contains_key(domain)
+    }
+
+    /// The place of each key in its path; the keys are sorted. None if no path has these keys.
+    pub(crate) fn of_keys<'k>(
+        &self,
+        domain: &[u8],
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Option<&[usize]> {
+        let keys: Vec<Box<[u8]>> = keys.map(Box::from).collect();
+        let places = self.domains.get(domain)?.get(&keys)?;
+        Some(places)
+    }
 }

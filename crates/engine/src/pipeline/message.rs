@@ -9,7 +9,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::pipeline::policy::RequestPolicy;
+use crate::pipeline::RequestPolicy;
 use tollgate_limiter::{Code, CurrentLimit, Hits, Limit, Override, Request, Status, Unit};
 use tollgate_wire::proto::envoy::service::ratelimit::v3::rate_limit_response as response;
 use tollgate_wire::put::{put_bytes, put_message, put_number};

@@ -7,6 +7,20 @@
 //!
 //! A request keeps one generation of rules from its beginning to its end. The only wait is the
 //! store's, under the caller's deadline; a request that matches no limit does not wait at all.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `batcher`, `in_flight`, `threads`, `own_thread` | the batcher of a thread, what waits for its store, and how tasks and tests reach it |
+//! | `alone` | one request without a thread |
+//! | `begin`, `decode`, `message`, `overrides` | the first half: message, plan, and what an operator set for a descriptor |
+//! | `pending` | a request between the halves |
+//! | `end`, `encode`, `encode_check`, `headers`, `dynamic_metadata` | the second half: decision and response |
+//! | `excess` | bounds of requests |
+//! | `observers`, `count`, `key_counts`, `debug_lines` | what is counted and kept of a request |
+//! | `generation`, `generations`, `shadows` | the rules in use, and those in shadow mode |
+//! | `candidate`, `candidate_rules` | rules that are tried beside them |
+//! | `api`, `api_call`, `reservations`, `lease_holders` | tollgate's own API |
+//! | `quota`, `reset` | buckets of the quota service; buckets that are forgotten |
 
 mod alone;
 mod api;
@@ -17,9 +31,7 @@ mod candidate;
 mod candidate_rules;
 mod count;
 mod debug_lines;
-mod decided_checks;
 pub mod decode;
-mod dropped;
 mod dynamic_metadata;
 mod encode;
 mod encode_check;
@@ -31,20 +43,14 @@ mod headers;
 mod in_flight;
 mod key_counts;
 mod lease_holders;
-mod live_verdict;
-mod log_interval;
 mod message;
 mod observers;
-mod over_limit;
 mod overrides;
 mod own_thread;
 mod pending;
-mod policy;
 mod quota;
-mod quota_orders;
 mod reservations;
 mod reset;
-mod responder;
 mod shadows;
 #[cfg(any(test, fuzzing))]
 mod tests;
@@ -53,7 +59,7 @@ mod threads;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
-use tollgate_limiter::BucketNaming;
+use tollgate_limiter::{BucketNaming, Modes, OnUndecided};
 
 use crate::capture::CaptureWriter;
 use crate::decisions::Decisions;
@@ -72,32 +78,27 @@ pub use self::api::{
 };
 pub use self::api_call::{ApiCall, ApiStep, decode_recorded};
 pub use self::batcher::Batcher;
-pub use self::candidate::CandidateBatcher;
-pub use self::candidate::CandidatePartitions;
+pub use self::candidate::{CandidateBatcher, CandidatePartitions};
 pub use self::candidate_rules::CandidateRules;
 pub use self::debug_lines::DECISION_LOG;
 pub use self::decode::check_as_request;
-pub use self::encode::{EncodedResponse, FRAME_HEAD_BYTES};
-use self::excess::ExcessLog;
+pub use self::encode::{EncodedResponse, FRAME_HEAD_BYTES, Responder};
 pub use self::excess::RequestBound;
+use self::excess::{ExcessLog, LogInterval};
 pub use self::generation::Generation;
 pub use self::generations::{Generations, RefusedSince};
 pub use self::headers::Headers;
 pub(crate) use self::headers::{described_position, retry_after};
 use self::lease_holders::Holders;
-use self::log_interval::LogInterval;
 pub use self::overrides::{OVERRIDE_BYTES_MAX, OVERRIDE_SECONDS_MAX, Override, OverrideError};
 pub use self::own_thread::local_thread;
 pub(crate) use self::pending::{PendingRequest, Scratch};
-pub use self::policy::{Config, RequestPolicy};
 pub use self::quota::{QuotaParts, QuotaRule, find_quota};
 pub use self::reset::ResetError;
-pub use self::responder::Responder;
 pub use self::shadows::{SHADOW_SECONDS_MAX, SHADOWED_RULES_MAX, Shadow, ShadowError};
 #[cfg(fuzzing)]
 pub use self::tests::agreement;
-pub use self::threads::CallResponse;
-pub use self::threads::Submission;
+pub use self::threads::{CallResponse, Submission};
 pub use crate::ended::RequestError;
 
 /// Decides requests. There is one for the whole process.
@@ -142,6 +143,50 @@ pub struct Parts {
     pub decisions: Decisions,
     /// Where keys are counted.
     pub top_keys: Arc<TopKeys>,
+}
+
+/// How requests are read and answered.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which fields of a request take effect.
+    pub request: RequestPolicy,
+    /// What refuses a request.
+    pub modes: Modes,
+    /// The share of a limit from which hits count as near the limit.
+    pub near_limit_ratio: f32,
+    /// The answer without a decision of this process.
+    pub on_overload: OnUndecided,
+    /// The answer without a decision of the store that replicas share.
+    pub on_store_failure: OnUndecided,
+    /// The answer to a request that exceeds a bound.
+    pub on_excess: OnUndecided,
+    /// How many descriptors a request may have.
+    pub descriptors_max: usize,
+    /// How many entries a descriptor may have.
+    pub entries_max: usize,
+    /// The largest answer to a call or a batch of the API.
+    pub answer_bytes_max: usize,
+    /// How long a lease of a caller is valid at most, in microseconds.
+    pub lease_age_max_us: u64,
+    /// How many hits a lease of a caller has at most.
+    pub caller_lease_hits_max: u64,
+    /// Bytes of learnt amounts.
+    pub estimates_memory_max: usize,
+    /// Headers of responses, if they have any.
+    pub headers: Option<Headers>,
+    /// Responses have dynamic metadata.
+    pub dynamic_metadata: bool,
+    /// Takes of a request go back unless all its limits pass.
+    pub all_or_nothing: bool,
+}
+
+/// Which fields of a request take effect.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestPolicy {
+    /// Hits may be given back. If not, a descriptor with negative hits only looks.
+    pub negative_hits: bool,
+    /// Limits may come with the request. If not, they count as unusable.
+    pub overrides: bool,
 }
 
 // === impl Pipeline ===
@@ -213,5 +258,33 @@ impl Pipeline {
     /// Where keys are counted.
     pub fn top_keys(&self) -> &TopKeys {
         &self.top_keys
+    }
+}
+
+// === impl Config ===
+
+/// The defaults of `serve`.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            request: RequestPolicy {
+                negative_hits: true,
+                overrides: true,
+            },
+            modes: Modes::default(),
+            near_limit_ratio: 0.8,
+            on_overload: OnUndecided::Error,
+            on_store_failure: OnUndecided::Error,
+            on_excess: OnUndecided::Deny,
+            descriptors_max: 512,
+            entries_max: 64,
+            answer_bytes_max: 4 << 20,
+            lease_age_max_us: 2_000_000,
+            caller_lease_hits_max: 1_000,
+            estimates_memory_max: 4 << 20,
+            headers: None,
+            dynamic_metadata: false,
+            all_or_nothing: false,
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::capture::{CaptureWriter, CapturedRequest};
 use crate::decisions::{Recorder, Wanted};
 use crate::ended::{End, Ended, RequestError};
 use crate::pipeline::api_call::ApiCall;
-use crate::pipeline::dropped::looks_or_refuses;
+use crate::pipeline::count::looks_or_refuses;
 use crate::pipeline::{Generation, Pipeline, debug_lines};
 use crate::top_keys::Recorder as KeyRecorder;
 use tollgate_telemetry::metrics::{CallMethod, LocalHistogram, Metrics, RequestCounts};

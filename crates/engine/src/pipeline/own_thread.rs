@@ -11,7 +11,7 @@ use crate::ended::RequestError;
 use crate::pipeline::Pipeline;
 use crate::pipeline::batcher::Batcher;
 use crate::pipeline::encode::EncodedResponse;
-use crate::pipeline::responder::Responder;
+use crate::pipeline::encode::Responder;
 use crate::pipeline::threads::{LocalBatcher, set_local};
 
 impl Pipeline {

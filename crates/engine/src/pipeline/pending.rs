@@ -14,8 +14,8 @@ use tollgate_limiter::{
 
 use crate::ended::{Matched, RequestError};
 use crate::pipeline::api_call::{ApiCall, Rounds};
+use crate::pipeline::candidate_rules::{CandidateRequest, LiveVerdict};
 use crate::pipeline::encode_check::CheckBuffers;
-use crate::pipeline::live_verdict::{CandidateRequest, LiveVerdict};
 use crate::pipeline::observers::{Noted, Observers};
 use crate::pipeline::{Generation, Pipeline};
 use tollgate_admin_api::Reason;

@@ -10,7 +10,7 @@ use super::bounds::give_way;
 use super::operations::cost_of;
 use super::{ApiAnswer, ApiError, ApiLimit, ApiRequest};
 use crate::pipeline::api_call::{ApiStep, Decided};
-use crate::pipeline::decided_checks::{DecidedCheck, DecidedChecks, NoLimit};
+use crate::pipeline::encode_check::{DecidedCheck, DecidedChecks, NoLimit};
 
 /// Limits that are written before other tasks run.
 const LIMITS_PER_TURN: usize = 256;

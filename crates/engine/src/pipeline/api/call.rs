@@ -5,18 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tollgate_limiter::{Code, Hits, Outcome, Plan, Request};
+use tollgate_limiter::{Check, Code, Hits, Outcome, Plan, Request, ReservationOutcome, Timestamp};
 
 use super::answer::CallOutcomes;
 use super::bounds::{BatchProgress, SHORT_REQUEST_CHECKS_MAX, give_way, validate};
 use super::operations::{Operations, refuse_peeks};
-use super::told::told_outcomes;
 use super::{ApiAnswer, ApiError, ApiRequest};
 use crate::ended::RequestError;
 use crate::pipeline::api_call::{ApiCall, ApiOutcomes, ApiStep, Decided, Rounds};
 use crate::pipeline::begin::purpose_of;
-use crate::pipeline::decided_checks::DecidedChecks;
 use crate::pipeline::decode::SHORT_CALL_DESCRIPTORS_MAX;
+use crate::pipeline::encode_check::DecidedChecks;
 use crate::pipeline::headers::retry_after_us;
 use crate::pipeline::message::encode_request;
 use crate::pipeline::pending::{PendingRequest, Scratch, Stage};
@@ -308,4 +307,50 @@ fn is_too_large(api: &ApiCall, limits_bytes: impl FnOnce() -> usize) -> bool {
     let bytes = ANSWER_BYTES + api.id.len() * ESCAPED_BYTES;
     let max = api.answer_bytes_max;
     max.is_some_and(|max| bytes.saturating_add(limits_bytes()) > max)
+}
+
+/// The outcomes of hits that a caller admitted or refused by itself, from what is known of their
+/// limits: no store is asked, and observers see them as they see others. The limit that has the
+/// fewest hits left is the one that refused.
+fn told_outcomes(
+    plan: &Plan<'_>,
+    known: &[Option<Outcome>],
+    refused: bool,
+) -> Vec<Option<Outcome>> {
+    let known_of = |position: usize| known.get(plan.deciding(position)).copied().flatten();
+    let left = |position: &usize| known_of(*position).map_or(u64::MAX, |known| known.remaining);
+    let positions = 0..plan.checks().len();
+    let refusing = positions.min_by_key(left).filter(|_| refused);
+    let refusing = refusing.map(|position| plan.deciding(position));
+    let checks = plan.checks().iter().enumerate();
+    let outcomes = checks.map(|(position, check)| {
+        let is_refused = refusing == Some(plan.deciding(position));
+        Some(told_outcome(check, known_of(position), is_refused))
+    });
+    outcomes.collect()
+}
+
+fn told_outcome(check: &Check, known: Option<Outcome>, is_refused: bool) -> Outcome {
+    let most = check.limit.burst();
+    let reset_us = known.map_or(0, |known| known.reset_us);
+    let remaining = match known {
+        _ if is_refused => 0,
+        Some(known) => known.remaining,
+        None => most,
+    };
+    let used = most.saturating_sub(remaining);
+    Outcome {
+        allowed: !is_refused,
+        used_before: if is_refused {
+            most
+        } else {
+            used.saturating_sub(check.operation.hits.count())
+        },
+        remaining,
+        reset_us,
+        retry_us: Some(if is_refused { reset_us } else { 0 }),
+        bucket_time: known.map_or_else(Timestamp::default, |known| known.bucket_time),
+        reservation: ReservationOutcome::None,
+        blocked: false,
+    }
 }

@@ -15,7 +15,6 @@ mod lease_id;
 mod leases;
 mod operations;
 mod settling;
-mod told;
 
 use std::sync::Arc;
 
@@ -32,7 +31,7 @@ pub(in crate::pipeline) use self::operations::refuse_peeks;
 
 use crate::ended::RequestError;
 use crate::pipeline::api_call::ApiStep;
-pub use crate::pipeline::decided_checks::NoLimit;
+pub use crate::pipeline::encode_check::NoLimit;
 use tollgate_store::Deadline;
 use tollgate_telemetry::tracing::TraceParent;
 

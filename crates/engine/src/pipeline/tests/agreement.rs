@@ -13,9 +13,9 @@ use prost::Message as _;
 use prost::encoding::{WireType, encode_key};
 
 use super::prost_oracle;
+use crate::pipeline::RequestPolicy;
 use crate::pipeline::decode::decode;
 use crate::pipeline::message::BURST;
-use crate::pipeline::policy::RequestPolicy;
 use tollgate_limiter::Request;
 use tollgate_wire::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 

@@ -5,10 +5,10 @@
 
 use tollgate_limiter::{Decision, Entry, Request, Status};
 
+use crate::pipeline::RequestPolicy;
 use crate::pipeline::message::{
     OverrideFields, StatusFields, code_number, has_explicit_hits, hits,
 };
-use crate::pipeline::policy::RequestPolicy;
 use tollgate_wire::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as descriptor;
 use tollgate_wire::proto::envoy::service::ratelimit::v3 as rls;
 use tollgate_wire::proto::envoy::service::ratelimit::v3::rate_limit_response as response;
