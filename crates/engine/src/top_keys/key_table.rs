@@ -135,6 +135,7 @@ impl<V> KeyTable<V> {
     /// Keeps the entries for which `keep` is true.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(u128, &mut V) -> bool) {
         self.entries.retain_mut(|(key, value)| keep(*key, value));
+        self.index.fill(0);
         self.reindex();
     }
 
@@ -151,8 +152,8 @@ impl<V> KeyTable<V> {
         &self.entries
     }
 
+    /// Writes all positions into an empty index.
     fn reindex(&mut self) {
-        self.index.fill(0);
         for position in 0..self.entries.len() {
             if let Some((key, _)) = self.entries.get(position) {
                 self.place(*key, position.saturating_add(1));
