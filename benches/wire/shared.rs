@@ -268,7 +268,12 @@ fn check(key: Key) -> Check {
 /// The script with its arguments built in.
 fn repeating() -> String {
     let mut argument = Vec::new();
-    script::argument(&check(Key(0)), Timestamp::default(), &mut argument);
+    script::argument(
+        &check(Key(0)),
+        Purpose::Decide,
+        Timestamp::default(),
+        &mut argument,
+    );
     let mut text = "local asked = '".to_owned();
     for byte in argument {
         let _ = write!(text, "\\{byte:03}");

@@ -173,7 +173,8 @@ impl Replica {
                 self.leases
                     .record_grant(&granted, &outcome, now_us, now_us, &mut Vec::new());
             } else {
-                self.leases.record_denial(check, &outcome, now_us);
+                let none = &mut Vec::new();
+                self.leases.record_denial(check, &outcome, now_us, none);
             }
         }
         false

@@ -2,7 +2,7 @@
 //!
 //! The test sets the clock, and tokio's time is paused, so a worker's tick takes no real time.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tollgate::store::lease::{LeaseLimits, LeasedStore};
 use tollgate::store::memory::MemoryStore;
-use tollgate_limiter::Outcome;
+use tollgate_limiter::{Outcome, ReservationOutcome};
 use tollgate_test_support::asking_store::asking_client;
 
 use super::*;
@@ -36,6 +36,10 @@ pub(super) struct Shared {
     /// What the next calls wait for, each for one.
     pub(super) held: Mutex<VecDeque<oneshot::Receiver<()>>>,
     pub(super) calls: Mutex<u64>,
+    /// Hits of windows that have not begun, by their beginning.
+    ahead: Mutex<HashMap<Timestamp, u64>>,
+    /// How many takes of them came.
+    pub(super) ahead_calls: Mutex<u64>,
     pub(super) fails: Mutex<bool>,
     pub(super) panics: Mutex<bool>,
 }
@@ -66,6 +70,7 @@ impl Shared {
             return self.store.ask(checks, deadline, purpose).await;
         }
         *self.calls.lock().unwrap() += 1;
+        *self.ahead_calls.lock().unwrap() += u64::from(purpose == Purpose::TakeAhead);
         let held = self.held.lock().unwrap().pop_front();
         if let Some(held) = held {
             held.await.unwrap();
@@ -82,6 +87,20 @@ impl Shared {
                 self.given_back.lock().unwrap().push((hits, taken_at));
             }
         }
+        if purpose == Purpose::TakeAhead {
+            let mut reply = StoreReply::undecided(0, &StoreError::Stopped);
+            reply.answers = vec![Ok(self.take_ahead(&checks[0]))];
+            return Ok(reply);
+        }
+        let window = checks[0].limit.window_at(self.clock.now());
+        let ahead = self.ahead.lock().unwrap().remove(&window.start);
+        if let Some(hits) = ahead {
+            let counted = Check {
+                operation: Hits::Take(hits).into(),
+                ..checks[0].clone()
+            };
+            self.store.ask(vec![counted], deadline, purpose).await?;
+        }
         let reply = self.store.ask(checks.clone(), deadline, purpose).await?;
         let now_us = self.clock.uptime_us();
         for (check, answer) in checks.iter().zip(&reply.answers) {
@@ -93,6 +112,30 @@ impl Shared {
             self.granted.lock().unwrap().push((now_us, hits));
         }
         Ok(reply)
+    }
+}
+
+impl Shared {
+    /// Takes from the next window as the script does.
+    fn take_ahead(&self, check: &Check) -> Outcome {
+        let now = self.clock.now();
+        let mut ahead = self.ahead.lock().unwrap();
+        let window = check.limit.window_at(now);
+        let taken = ahead.entry(window.end).or_default();
+        let (used_before, left) = (*taken, check.limit.requests() - *taken);
+        let hits = check.operation.hits.requested().min(left / 4);
+        *taken += hits;
+        let window_us = check.limit.window().as_us();
+        Outcome {
+            allowed: hits > 0,
+            used_before,
+            remaining: left - hits,
+            reset_us: window.end.since_us(now) + window_us,
+            retry_us: Some(0),
+            bucket_time: now,
+            reservation: ReservationOutcome::None,
+            blocked: false,
+        }
     }
 }
 
@@ -128,6 +171,8 @@ impl Replicas {
             delay_us: Mutex::default(),
             held: Mutex::default(),
             calls: Mutex::default(),
+            ahead: Mutex::default(),
+            ahead_calls: Mutex::default(),
             fails: Mutex::default(),
             panics: Mutex::default(),
         });

@@ -576,3 +576,114 @@ async fn a_reset_waits_for_a_take_in_advance() {
     assert_eq!(replicas.held(), 0);
     assert_eq!(replicas.left(&check).await, 1_000_000);
 }
+
+/// A bucket of an hour whose lease has hits, a moment before the hour ends. Its next hour is due to
+/// be asked for. Takes last 80 ms.
+async fn far_window() -> (Replicas, Check) {
+    let replicas = Replicas::new(1, LEASES);
+    let check = hourly(1, 1_000_000, 1);
+    let to_end_us = || {
+        let now = replicas.clock.now();
+        check.limit.window_at(now).end.since_us(now)
+    };
+    replicas.clock.advance_us(to_end_us() - 1_500_000);
+    while replicas.held() < 500 {
+        *replicas.shared.delay_us.lock().unwrap() = 80_000;
+        assert_eq!(replicas.burst(&[0], 1, 50, &check).await, 50);
+    }
+    replicas.clock.advance_us(to_end_us() - 200_000);
+    (replicas, check)
+}
+
+/// Asks each millisecond of the clock until the next hour is asked for.
+async fn ask_until_next(replicas: &Replicas, check: &Check) {
+    for _ in 0..200 {
+        assert!(replicas.ask(0, check).await.allowed);
+        tick(1).await;
+        if *replicas.shared.ahead_calls.lock().unwrap() > 0 {
+            return;
+        }
+        replicas.clock.advance_us(1_000);
+    }
+    panic!("it was not asked for");
+}
+
+/// The take of the last hits of a window is held: checks that wait for it are answered before it
+/// is, in their order, as far as hits suffice.
+#[tokio::test(start_paused = true)]
+async fn checks_that_wait_go_on_with_hits_of_the_next_window() {
+    let (replicas, check) = far_window().await;
+    ask_until_next(&replicas, &check).await;
+    let end = check.limit.window_at(replicas.clock.now()).end;
+    // About 660 hits are held of this hour and 500 of the next.
+    let [never] = replicas.hold();
+    let more = |hits| Check {
+        operation: Hits::Take(hits).into(),
+        ..check.clone()
+    };
+    assert!(replicas.ask(0, &more(600)).await.allowed);
+    let all = replicas.held();
+    let send = |hits| {
+        let (store, check) = (replicas.store(0), more(hits));
+        tokio::spawn(async move { answers(store.apply_now(vec![check]).await) })
+    };
+    let waits = [200, 1].map(send);
+    // The next window does not have so many either.
+    let wait_on: Vec<_> = (0..100).map(|_| send(900)).collect();
+    tick(10).await;
+    replicas
+        .clock
+        .advance_us(end.since_us(replicas.clock.now()) - 1);
+    tick(10).await;
+    assert!(waits.iter().all(|check| !check.is_finished()));
+    replicas.clock.advance_us(1);
+    let last = send(1);
+    for waited in waits {
+        let outcomes = waited.await.unwrap().unwrap();
+        assert!(outcomes[0].as_ref().unwrap().allowed);
+    }
+    tick(10).await;
+    assert!(wait_on.iter().all(|check| !check.is_finished()));
+    assert!(!last.is_finished());
+    assert!(
+        replicas.held() < all - 201,
+        "the rest of the last hour ends"
+    );
+    never.send(()).unwrap();
+    assert!(last.await.unwrap().unwrap()[0].as_ref().unwrap().allowed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hits_of_the_next_window_end_with_a_reset() {
+    let (replicas, check) = far_window().await;
+    let end = check.limit.window_at(replicas.clock.now()).end;
+    let [take] = replicas.hold();
+    ask_until_next(&replicas, &check).await;
+    let store = replicas.store(0);
+    let (reset, ()) = tokio::join!(store.reset(vec![check.clone()]), async {
+        tick(10).await;
+        take.send(()).unwrap();
+    });
+    assert_eq!(reset, Ok(vec![true]));
+    tick(10).await;
+    assert_eq!(replicas.held(), 0);
+    let given_back = replicas.shared.given_back.lock().unwrap().clone();
+    let [(hits, taken_at)] = given_back[..] else {
+        panic!("{given_back:?}");
+    };
+    assert!(hits > 100 && taken_at == end);
+}
+
+/// A take that has no answer is not sent with each check.
+#[tokio::test(start_paused = true)]
+async fn the_next_window_is_asked_for_once() {
+    let (replicas, check) = far_window().await;
+    *replicas.shared.fails.lock().unwrap() = true;
+    ask_until_next(&replicas, &check).await;
+    for _ in 0..10 {
+        assert!(replicas.ask(0, &check).await.allowed);
+        replicas.clock.advance_us(1_000);
+        tick(1).await;
+    }
+    assert_eq!(*replicas.shared.ahead_calls.lock().unwrap(), 1);
+}

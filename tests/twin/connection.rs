@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use redis::{ConnectionLike as _, Value};
+use tollgate::store::Purpose;
 use tollgate::store_redis::script::{self, CallArguments, CallBuckets, CheckTerms, ScriptResult};
 use tollgate_limiter::{Check, Key, Timestamp};
 use tollgate_test_support::redis_server::RedisServer;
@@ -143,7 +144,7 @@ impl Call {
     /// Adds a check by the caller's time, and no time of the call.
     pub(crate) fn add_at(&mut self, key: &[u8], check: &Check, near: Timestamp) {
         let mut argument = Vec::new();
-        script::argument(check, near, &mut argument);
+        script::argument(check, Purpose::Decide, near, &mut argument);
         self.push(key, check, argument);
     }
 
@@ -158,13 +159,19 @@ impl Call {
     /// Adds a check or a reset of this bucket, with the keys of its marker and its reservations as
     /// the store sends them.
     pub(crate) fn add_marked(&mut self, key: &[u8], check: &Check, resets: bool, now: Timestamp) {
-        let mut argument = Vec::new();
-        if resets {
-            script::reset_argument(check, now, &mut argument);
+        let purpose = if resets {
+            Purpose::Reset
         } else {
-            script::argument(check, now, &mut argument);
-        }
-        if resets || script::has_marker(check) {
+            Purpose::Decide
+        };
+        self.add_for(purpose, key, check, now);
+    }
+
+    /// Adds a check for this purpose.
+    pub(crate) fn add_for(&mut self, purpose: Purpose, key: &[u8], check: &Check, now: Timestamp) {
+        let mut argument = Vec::new();
+        script::argument(check, purpose, now, &mut argument);
+        if script::has_marker(check, purpose) {
             self.markers.push([key, b":reset"].concat());
         }
         script::time_argument(Some(now), &mut self.times);

@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | `agreement` | histories, outcome by outcome |
 //! | `planted` | a few faults planted in the script; each must be found |
+//! | `next_window` | hits taken from the window that follows |
 //! | `numbers` | the script's arithmetic against 128 bits |
 //! | `calls` | many checks per call, expiry, unreadable values, a lost script |
 //! | `penalties` | callers that are refused often: the model, the memory store and the script |
@@ -29,6 +30,7 @@
 mod agreement;
 mod calls;
 mod connection;
+mod next_window;
 mod numbers;
 mod penalties;
 mod planted;

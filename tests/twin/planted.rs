@@ -10,7 +10,7 @@ use tollgate::store_redis::script;
 use tollgate_limiter::{Algorithm, algorithm};
 
 use super::agreement::{challenge, repeatable};
-use super::{penalties, reservations, resets};
+use super::{next_window, penalties, reservations, resets};
 
 /// Whether a comparison in this algorithm finds a difference.
 type Finds = fn(&str, &'static dyn Algorithm) -> bool;
@@ -39,9 +39,13 @@ fn at_bounds(text: &str, algorithm: &'static dyn Algorithm) -> bool {
     reservations::compare_at_bounds(text, algorithm.name()).is_err()
 }
 
+fn by_next_windows(text: &str, _: &'static dyn Algorithm) -> bool {
+    next_window::compare(text).is_err()
+}
+
 #[test]
 fn planted_bugs_are_found() {
-    let bugs: [(Finds, &str, &str, &str); 9] = [
+    let bugs: [(Finds, &str, &str, &str); 12] = [
         // A quotient is not corrected after the first guess.
         (
             by_histories,
@@ -96,6 +100,26 @@ fn planted_bugs_are_found() {
             "sliding_log",
             "if penalty and (had_penalty or penalty.changed) then",
             "if penalty and penalty.changed then",
+        ),
+        // Hits of the next window are forgotten when it begins.
+        (
+            by_next_windows,
+            "fixed_window",
+            "= next_start, next_count, 0, nil",
+            "= next_start, 0, 0, nil",
+        ),
+        (
+            by_next_windows,
+            "fixed_window",
+            "(remaining - remaining % AHEAD_SHARE) / AHEAD_SHARE",
+            "remaining",
+        ),
+        // They go back after a reset.
+        (
+            by_next_windows,
+            "fixed_window",
+            "taken_at, next_start or at, 0",
+            "taken_at, at, 0",
         ),
         (
             at_bounds,

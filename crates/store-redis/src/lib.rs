@@ -292,7 +292,7 @@ impl BatchClient for RedisBatchClient {
         purpose: Purpose,
     ) -> Result<usize, StoreError> {
         self.nodes.check_breakers(checks)?;
-        if purpose != Purpose::Reset
+        if purpose.decides()
             && let Some(answers) = self.nodes.denied(checks)
         {
             self.ready.push_back((ticket, answers));

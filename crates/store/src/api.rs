@@ -29,6 +29,18 @@ pub enum Purpose {
     Decide,
     /// They are decided. Takes go back unless the caller commits them ([`TentativeTake::commit`]).
     DecideTentatively,
+    /// Hits are taken, as many of those asked for as a fixed window has left; denied where it has
+    /// none. What [`remaining`](tollgate_limiter::Outcome::remaining) and
+    /// [`used_before`](tollgate_limiter::Outcome::used_before) leave of the limit were taken. A
+    /// store that cannot do it denies where fewer are left than asked for, as other algorithms do.
+    TakeUpTo,
+    /// Hits are taken from the window that follows the present one, and may be used from its
+    /// beginning. Granted are as many as asked for, and at most a quarter of what that window has
+    /// left: what [`remaining`](tollgate_limiter::Outcome::remaining) and
+    /// [`used_before`](tollgate_limiter::Outcome::used_before), which are that window's, leave of
+    /// the limit. A store that cannot do it denies, and so does a bucket that has no fixed windows,
+    /// reservations or a penalty.
+    TakeAhead,
     /// Their buckets are forgotten, in this process and in the shared store, with what is held of
     /// them in advance (leases) or remembered about them (denials). The hits of the checks do not
     /// matter. [`Outcome::used_before`](tollgate_limiter::Outcome::used_before) is above 0 where
@@ -42,6 +54,16 @@ pub enum Purpose {
     /// reset again. Whether the failed call was carried out may be unknown
     /// ([`StoreFault::outcome_unknown`](crate::StoreFault::outcome_unknown)).
     Reset,
+}
+
+impl Purpose {
+    /// Whether the checks are decided by the present state of their buckets.
+    pub fn decides(self) -> bool {
+        matches!(
+            self,
+            Self::Decide | Self::DecideTentatively | Self::TakeUpTo
+        )
+    }
 }
 
 /// The results of a [`Store::ask`] call.

@@ -32,14 +32,13 @@ use crate::node::Node;
 use crate::script;
 use crate::target::Address;
 use tollgate_limiter::{Check, Timestamp};
-use tollgate_store::StoreFault;
+use tollgate_store::{Purpose, StoreFault};
 
 /// What a call to a cluster sends.
 pub(crate) struct ClusterCall {
     pub(crate) node: Arc<Node>,
     pub(crate) member: ClusterMember,
-    /// Each with whether it resets its bucket.
-    pub(crate) checks: Vec<(Check, bool)>,
+    pub(crate) checks: Vec<(Check, Purpose)>,
     pub(crate) near: Timestamp,
     pub(crate) progress: Arc<Progress>,
 }
@@ -146,7 +145,7 @@ impl ClusterCall {
         }
         let can_spread = |index: &usize| {
             let check = self.checks.get(*index);
-            check.is_some_and(|(check, resets)| !resets && script::can_spread(check))
+            check.is_some_and(|(check, purpose)| script::can_spread(check, *purpose))
         };
         let (spread, others): (Vec<_>, Vec<_>) = all.partition(can_spread);
         let mut steps = self.tag_by_tag(others);
@@ -187,8 +186,9 @@ impl ClusterCall {
     fn tag_by_tag(&self, checks: impl IntoIterator<Item = usize>) -> Vec<Step> {
         let mut by_tag = BTreeMap::<(u8, Option<usize>), Vec<usize>>::new();
         for at in checks {
-            if let Some((check, resets)) = self.checks.get(at) {
-                let tag = (tag_of(check.key), resets.then_some(at));
+            if let Some((check, purpose)) = self.checks.get(at) {
+                let is_reset = *purpose == Purpose::Reset;
+                let tag = (tag_of(check.key), is_reset.then_some(at));
                 by_tag.entry(tag).or_default().push(at);
             }
         }
@@ -250,9 +250,9 @@ impl ClusterCall {
     fn key_by_key(&self, step: &Step) -> Vec<Step> {
         let mut by_key = BTreeMap::<_, Vec<usize>>::new();
         for at in &step.checks {
-            if let Some((check, resets)) = self.checks.get(*at) {
+            if let Some((check, purpose)) = self.checks.get(*at) {
                 let keys = (
-                    *resets || script::has_marker(check),
+                    script::has_marker(check, *purpose),
                     script::has_ledger(check),
                 );
                 by_key.entry((check.key.0, keys)).or_default().push(*at);
@@ -326,12 +326,11 @@ impl ClusterCall {
                 commands.push(redis::cmd("ASKING"));
             }
             let sent = |index: &usize| {
-                let (check, resets) = self.checks.get(*index)?;
-                Some((check, *resets))
+                let (check, purpose) = self.checks.get(*index)?;
+                Some((check, *purpose))
             };
             let checks = || step.checks.iter().filter_map(sent);
             commands.push(if step.is_spread {
-                let checks = || checks().map(|(check, _)| check);
                 command::spread_step(&self.node.prefix, self.near, checks)
             } else {
                 command::step(&self.node.prefix, self.near, step.with_ledgers, checks)

@@ -7,9 +7,10 @@ use redis::Cmd;
 use crate::{key, script};
 use tollgate_limiter::algorithm::FixedWindow;
 use tollgate_limiter::{Check, Hits, Key, Limit, Operation, Timestamp, Unit};
+use tollgate_store::Purpose;
 
-/// A check that a call carries, and whether it resets its bucket.
-pub(crate) type Sent<'c> = (&'c Check, bool);
+/// A check that a call carries, and the purpose of its request.
+pub(crate) type Sent<'c> = (&'c Check, Purpose);
 
 /// The error text for a reply that the script cannot have sent.
 pub(crate) const UNEXPECTED_REPLY: &str = "the reply is not one that the script sends";
@@ -27,7 +28,7 @@ pub(crate) fn step<'c, I: Iterator<Item = Sent<'c>>>(
     checks: impl Fn() -> I,
 ) -> Cmd {
     let mut command = redis::cmd("EVALSHA");
-    let marked = || checks().filter(|(check, resets)| *resets || script::has_marker(check));
+    let marked = || checks().filter(|(check, purpose)| script::has_marker(check, *purpose));
     let ledgers = ledgers(with_ledgers, checks());
     let keys = checks().count().saturating_add(marked().count());
     let keys = keys.saturating_add(ledgers.len().saturating_mul(key::LEDGER.len()));
@@ -55,8 +56,8 @@ pub(crate) fn step<'c, I: Iterator<Item = Sent<'c>>>(
     script::time_argument(None, &mut packed);
     command.arg(packed.as_slice());
     let mut arguments = script::CallArguments::default();
-    for (check, resets) in checks() {
-        arguments.push(check, resets, near);
+    for (check, purpose) in checks() {
+        arguments.push(check, purpose, near);
     }
     command.arg(arguments.order());
     for argument in arguments.arguments() {
@@ -68,8 +69,9 @@ pub(crate) fn step<'c, I: Iterator<Item = Sent<'c>>>(
 /// The buckets whose reservations these checks may need, each once. Counters of Envoy's reference
 /// service have none.
 fn ledgers<'c>(all: bool, checks: impl Iterator<Item = Sent<'c>>) -> Vec<Key> {
-    let may_need = |(check, resets): &Sent<'c>| {
-        (all || *resets || script::has_ledger(check)) && check.bucket_name.is_none()
+    let may_need = |(check, purpose): &Sent<'c>| {
+        (all || *purpose == Purpose::Reset || script::has_ledger(check))
+            && check.bucket_name.is_none()
     };
     let mut buckets: Vec<Key> = checks
         .filter(may_need)
@@ -98,7 +100,7 @@ pub(crate) fn probe(name: &str, near: Timestamp) -> Cmd {
         bucket_name: None,
     };
     let mut arguments = script::CallArguments::default();
-    arguments.push(&check, false, near);
+    arguments.push(&check, Purpose::Decide, near);
     let mut command = redis::cmd("EVALSHA");
     command.arg(script::sha1()).arg(1).arg(name);
     command.arg("").arg(arguments.order());
@@ -109,8 +111,8 @@ pub(crate) fn probe(name: &str, near: Timestamp) -> Cmd {
 }
 
 /// A script run on one node of a cluster for these checks, whatever their slots. Each bucket is
-/// sent once. Each check must be one that [`script::can_spread`], and no reset.
-pub(crate) fn spread_step<'c, I: Iterator<Item = &'c Check>>(
+/// sent once. Each check must be one that [`script::can_spread`].
+pub(crate) fn spread_step<'c, I: Iterator<Item = Sent<'c>>>(
     prefix: &str,
     near: Timestamp,
     checks: impl Fn() -> I,
@@ -119,14 +121,14 @@ pub(crate) fn spread_step<'c, I: Iterator<Item = &'c Check>>(
     command.arg(script::sha1()).arg(0).arg("");
     let mut arguments = script::CallArguments::default();
     let mut buckets = script::CallBuckets::default();
-    for check in checks() {
-        arguments.push(check, false, near);
+    for (check, purpose) in checks() {
+        arguments.push(check, purpose, near);
         buckets.push(check.key);
     }
     command.arg(arguments.order()).arg(buckets.places());
     let mut packed = Vec::new();
     let sent = checks().zip(buckets.places());
-    for (check, _) in sent.filter(|(_, first)| **first == 0) {
+    for ((check, _), _) in sent.filter(|(_, first)| **first == 0) {
         key::write(prefix, check, near, &mut packed);
         command.arg(packed.as_slice());
     }

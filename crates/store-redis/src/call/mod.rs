@@ -135,8 +135,7 @@ impl Call {
         }
     }
 
-    /// The checks that are sent, each with whether it resets its bucket: those of requests whose
-    /// deadline had not passed.
+    /// The checks that are sent: those of requests whose deadline had not passed.
     fn sent(&self) -> impl Iterator<Item = Sent<'_>> {
         let batches = self.batches.iter();
         batches.flat_map(|part| sent_of(&part.batch, self.began_us))
@@ -145,7 +144,7 @@ impl Call {
     fn ask(&self, sent_count: usize, connection: &Connection, progress: &Arc<Progress>) -> Asking {
         let near = self.node.clock.now();
         if let (Some(member), Some(address)) = (&self.node.member, &self.address) {
-            let checks = self.sent().map(|(check, resets)| (check.clone(), resets));
+            let checks = self.sent().map(|(check, purpose)| (check.clone(), purpose));
             let cluster_call = ClusterCall {
                 node: Arc::clone(&self.node),
                 member: member.clone(),
@@ -250,7 +249,14 @@ impl Call {
             let before = answers.len();
             for check in own {
                 let outcome = outcomes.next().unwrap_or(Err(StoreFault::InvalidBucket));
-                answers.push(self.node.answer_of(check, outcome, now_us));
+                let answer = self.node.answer_of(outcome);
+                if let Ok(outcome) = &answer
+                    && request.purpose != Purpose::TakeAhead
+                {
+                    // Counted from before the server decided, a denial ends no later than there.
+                    self.node.denials.see(check, outcome, self.began_us);
+                }
+                answers.push(answer);
             }
             let decided = answers.get(before..).unwrap_or_default();
             if request.purpose == Purpose::Reset {
@@ -273,8 +279,11 @@ impl Call {
     ) {
         let mut kept = Vec::new();
         for (refund, outcome) in part.batch.checks.iter().zip(outcomes) {
-            match self.node.answer_of(refund, outcome, now_us) {
-                Ok(_) => self.node.given_back.inc(),
+            match self.node.answer_of(outcome) {
+                Ok(outcome) => {
+                    self.node.denials.see(refund, &outcome, now_us);
+                    self.node.given_back.inc();
+                }
                 Err(StoreError::Unavailable(fault)) if fault.lets_refunds_retry() => {
                     kept.push(refund.clone());
                 }
@@ -296,8 +305,7 @@ fn sent_of(batch: &Batch, began_us: u64) -> impl Iterator<Item = Sent<'_>> {
         rest = others;
         let is_sent = !request.deadline.passed(began_us);
         let sent = if is_sent { own } else { &[] };
-        sent.iter()
-            .map(|check| (check, request.purpose == Purpose::Reset))
+        sent.iter().map(|check| (check, request.purpose))
     })
 }
 
@@ -342,26 +350,15 @@ async fn run_script(
 // === impl Node ===
 
 impl Node {
-    /// A check's result, counted.
-    fn answer_of(
-        &self,
-        check: &Check,
-        outcome: Result<Outcome, StoreFault>,
-        now_us: u64,
-    ) -> CheckResult {
-        match outcome {
-            Ok(outcome) => {
-                self.denials.see(check, &outcome, now_us);
-                Ok(outcome)
+    /// A check's result. Faults are counted.
+    fn answer_of(&self, outcome: Result<Outcome, StoreFault>) -> CheckResult {
+        outcome.map_err(|fault| {
+            if fault.outcome_unknown() {
+                self.metrics.unknown_outcomes.inc();
             }
-            Err(fault) => {
-                if fault.outcome_unknown() {
-                    self.metrics.unknown_outcomes.inc();
-                }
-                self.count_undecided(fault, 1);
-                Err(StoreError::Unavailable(fault))
-            }
-        }
+            self.count_undecided(fault, 1);
+            StoreError::Unavailable(fault)
+        })
     }
 
     /// Answers a batch that was not sent with a fault.

@@ -7,7 +7,7 @@
 //! | bytes | what |
 //! | --- | --- |
 //! | 1 | the algorithm's number in the table, from 1 |
-//! | 1 | 0 take, 1 refund, 2 give back, 3 reset, 4 charge; from 16 a step of a reservation |
+//! | 1 | 0 take, 1 refund, 2 give back, 3 reset, 4 charge, 5 take from the next window, 6 take what is left; from 16 a step of a reservation |
 //! | 1 | denied hits: 0 not counted, 1 blocking, 2 all, 3 in full; 128 more: a penalty follows |
 //! | 7, 7 | hits; for a give-back, when they were taken; for a step, a time |
 //! | 7, 7 | the window; how long the bucket is kept after its last write, µs |
@@ -34,6 +34,7 @@ use tollgate_limiter::algorithm::{REGISTER_MAX, count_refused};
 use tollgate_limiter::{
     ALGORITHMS, Calendar, Check, CountRefused, Hits, Key, OnExpiry, Otherwise, Step, Timestamp,
 };
+use tollgate_store::Purpose;
 
 /// The number of the algorithm for which the script has a short way.
 pub(super) const FIXED_WINDOW: u8 = 1;
@@ -49,6 +50,10 @@ pub(super) const RESET: u8 = 3;
 
 /// Hits are added beyond the limit.
 pub(super) const CHARGE: u8 = 4;
+/// Hits are taken from the window that follows,
+pub(super) const TAKE_AHEAD: u8 = 5;
+/// or as many as are left.
+pub(super) const TAKE_UP_TO: u8 = 6;
 /// A step of the reservation that the holder names: hits are reserved (1 more: they go back when it
 /// expires; 2 more: a refusal is remembered). The second number is the expiry in microseconds.
 pub(super) const RESERVE: u8 = 16;
@@ -120,13 +125,9 @@ pub struct CallBuckets {
 
 impl CallArguments {
     /// Adds the argument of the next check.
-    pub fn push(&mut self, check: &Check, resets: bool, near: Timestamp) {
+    pub fn push(&mut self, check: &Check, purpose: Purpose, near: Timestamp) {
         let start = self.packed.len();
-        if resets {
-            reset_argument(check, near, &mut self.packed);
-        } else {
-            argument(check, near, &mut self.packed);
-        }
+        argument(check, purpose, near, &mut self.packed);
         self.conclude(start);
     }
 
@@ -192,23 +193,21 @@ pub fn time_argument(now: Option<Timestamp>, into: &mut Vec<u8>) {
     }
 }
 
-/// Appends a check. `near` is the caller's time: it chooses the calendar windows to send. Redis
-/// decides by its own time, except for counters of Envoy's reference service, whose names contain
-/// `near`.
-pub fn argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
-    let (kind, hits, taken_at) = match check.operation.hits {
-        Hits::Take(hits) => (TAKE, hits, 0),
-        Hits::Refund(hits) => (REFUND, hits, 0),
-        Hits::Undo { hits, taken_at } => (GIVE_BACK, hits, taken_at.as_us()),
-        Hits::Charge(hits) => (CHARGE, hits, 0),
-        Hits::Reservation(step) => step_kind(step),
+/// Appends a check; the hits of a reset do not matter. `near` is the caller's time: it chooses the
+/// calendar windows to send. Redis decides by its own time, except for counters of Envoy's
+/// reference service, whose names contain `near`.
+pub fn argument(check: &Check, purpose: Purpose, near: Timestamp, into: &mut Vec<u8>) {
+    let (kind, hits, taken_at) = match (purpose, check.operation.hits) {
+        (Purpose::Reset, _) => (RESET, 0, 0),
+        (Purpose::TakeAhead, hits) => (TAKE_AHEAD, hits.requested(), 0),
+        (Purpose::TakeUpTo, Hits::Take(hits)) => (TAKE_UP_TO, hits, 0),
+        (_, Hits::Take(hits)) => (TAKE, hits, 0),
+        (_, Hits::Refund(hits)) => (REFUND, hits, 0),
+        (_, Hits::Undo { hits, taken_at }) => (GIVE_BACK, hits, taken_at.as_us()),
+        (_, Hits::Charge(hits)) => (CHARGE, hits, 0),
+        (_, Hits::Reservation(step)) => step_kind(step),
     };
     push(kind, hits, taken_at, check, near, into);
-}
-
-/// Appends a reset of a check's bucket, whatever the check's hits.
-pub fn reset_argument(check: &Check, near: Timestamp, into: &mut Vec<u8>) {
-    push(RESET, 0, 0, check, near, into);
 }
 
 /// The kind and the two numbers of a step.

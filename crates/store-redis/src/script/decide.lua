@@ -72,7 +72,7 @@ local known = {}
 local number, decide, width, marks_brought_back, refills
 local last, algorithm, asked_kind, refused, asked_hits, taken_at, window, life, requests, burst
 local rate_hits, per_us, reduced_by, segments, boundaries
-local is_plain, punishes
+local is_plain, is_partial, punishes
 
 -- What a give-back or a reset comes to at this time of its bucket. A reset then looks at its
 -- bucket, which is removed already.
@@ -126,6 +126,8 @@ for place = 1, checks do
       end
       number, decide, width, marks_brought_back, refills = algorithm, it[1], it[2], it[3], it[4]
     end
+    is_partial = asked_kind == TAKE_UP_TO and algorithm == FIXED_WINDOW
+    if asked_kind == TAKE_UP_TO then asked_kind = TAKE end
     is_plain = algorithm == FIXED_WINDOW and asked_kind == TAKE and boundaries == 0 and asked_hits > 0
   end
   local kind, hits = asked_kind, asked_hits
@@ -156,6 +158,8 @@ for place = 1, checks do
     if kind == GIVE_BACK or kind == RESET then marker = marker + 1 end
     local is_elsewhere = false
     local kept, seen, first, second, marks = 0, 0, 0, 0, ''
+    -- The window that follows, and how many of its hits were taken already.
+    local next_start, next_count
     -- Only a bucket with reservations has it: when the first that gives hits back is due.
     local due
     local readable = width ~= nil
@@ -173,6 +177,12 @@ for place = 1, checks do
       penalty = of[1](had_penalty and value, argument)
     end
     if had_penalty then value = cut(value, PENALTY + 1) end
+    local had_next = value and boundaries ~= REFERENCE and byte(value) == WITH_NEXT
+    if had_next then
+      readable = readable and #value > NEXT
+      if readable then next_start, next_count = unpack_numbers('<I7I7', value, 2) end
+      value = cut(value, NEXT + 1)
+    end
     if boundaries == REFERENCE then
       -- Only digits, and no more than Redis can add to. What a double cannot hold is far above any
       -- limit.
@@ -185,13 +195,13 @@ for place = 1, checks do
         if count > MAX then count = MAX end
         local at = unpack_numbers('<I7', argument, EDGES)
         local result = 0
+        local is_denied = kind == TAKE_AHEAD
         if kind == GIVE_BACK or kind == RESET then
           local void = after_reset and after_reset(kind, place, taken_at, at, REFERENCE_SKEW)
           if void or taken_at > at then kind, hits = REFUND, 0 end
-        elseif kind >= RESERVE then
-          -- Such a counter has no space for reservations.
-          result = 9
-          if kind < COMMIT then result = 3 end
+        elseif kind >= TAKE_AHEAD then
+          -- Such a counter has no space for reservations, nor for the next window.
+          if kind >= RESERVE then result = kind < COMMIT and 3 or 9 end
           kind, hits = REFUND, 0
         end
         local after, _, changed, allowed, used, remaining, reset, retry =
@@ -209,7 +219,7 @@ for place = 1, checks do
           written[key] = new
         end
         local flags = FULL + 4 * result
-        if allowed and result ~= 3 then flags = flags + 1 end
+        if allowed and result ~= 3 and not is_denied then flags = flags + 1 end
         if retry == nil then flags, retry = flags + 2, 0 end
         outcomes[place] = pack('<BI7I7I7I7I7I2I2', flags, at, used, remaining, reset, retry, 0, 0)
       end
@@ -248,11 +258,24 @@ for place = 1, checks do
       -- The first law: an older time counts as the newest that the bucket has seen.
       local at = now
       if seen > at then at = seen end
+      local is_next_changed = false
+      if next_start and at >= next_start then
+        -- That window has begun.
+        seen, first, second, next_start = next_start, next_count, 0, nil
+      end
       if kind == GIVE_BACK or kind == RESET then
-        local void = after_reset and after_reset(kind, place, taken_at, at, 0)
+        -- What was taken from the next window before the reset has a later time.
+        local void = after_reset and after_reset(kind, place, taken_at, next_start or at, 0)
         if kind == RESET then brought_back, due = false, nil end
         -- The clock was set back meanwhile: what the take weighs now is unknown, so it stays.
-        if void or taken_at > at then kind, hits = REFUND, 0 end
+        if void or taken_at > at then
+          if taken_at == next_start and not void and kind == GIVE_BACK then
+            next_count = next_count - hits
+            if next_count < 0 then next_count = 0 end
+            is_next_changed = true
+          end
+          kind, hits = REFUND, 0
+        end
       end
 
       local changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks
@@ -311,7 +334,21 @@ for place = 1, checks do
         ended = ended or {}
         ended[key] = due == nil or nil
       end
-      if blocked then
+      if kind == TAKE_AHEAD then
+        local start = at - at % window + window
+        allowed, used = algorithm == FIXED_WINDOW and boundaries == 0 and not due and not penalty, 0
+        if next_start == start then used = next_count elseif next_start then allowed = false end
+        remaining = requests - used
+        local granted = (remaining - remaining % AHEAD_SHARE) / AHEAD_SHARE
+        if granted > hits then granted = hits end
+        if granted < 1 then allowed = false end
+        if allowed then
+          next_start, next_count, is_next_changed = start, used + granted, true
+          remaining = remaining - granted
+        end
+        if remaining < 0 then remaining = 0 end
+        reset, retry = start + window - at, 0
+      elseif blocked then
         first, second, changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks =
           decide(REFUND, 0, 0, at, seen, first, second, marks, window, requests, burst, refused, rate_hits, per_us,
             reduced_by, segments, boundaries, argument)
@@ -324,6 +361,12 @@ for place = 1, checks do
         end
         if used < burst then used = burst end
       elseif not is_step then
+        if is_partial then
+          local _
+          _, _, _, _, _, remaining = decide(REFUND, 0, 0, at, seen, first, second, marks, window, requests, burst, refused,
+            rate_hits, per_us, reduced_by, segments, boundaries, argument)
+          if remaining > 0 and hits > remaining then hits = remaining end
+        end
         first, second, changed, allowed, used, remaining, reset, retry, reset_above, retry_above, new_marks =
           decide(kind, hits, taken_at, at, seen, first, second, marks, window, requests, burst, refused, rate_hits,
             per_us, reduced_by, segments, boundaries, argument)
@@ -332,7 +375,7 @@ for place = 1, checks do
       if is_punished and not blocked and not allowed and hits > 0 then blocked = count_refusal(penalty, now) end
       local is_changed = changed or brought_back or kind == CHARGE and hits > 0
       local kept_at = at
-      if penalty and penalty.changed and not is_changed then
+      if (is_next_changed or penalty and penalty.changed) and not is_changed then
         -- The bucket itself stays as it is.
         is_changed, kept_at, first, second, new_marks = true, was_seen, was_first, was_second, marks
       end
@@ -341,6 +384,7 @@ for place = 1, checks do
         local expires
         local keep_for = life
         if penalty and forgotten_at(penalty) - now > keep_for then keep_for = forgotten_at(penalty) - now end
+        if next_start and next_start + window - now > keep_for then keep_for = next_start + window - now end
         if kind >= CHARGE or refused == IN_FULL then
           -- Debt and open reservations can last longer.
           if reset > keep_for then keep_for = reset end
@@ -362,8 +406,9 @@ for place = 1, checks do
           new = pack('<BI7I7I7I7', VERSION, kept, kept_at, first, second)
           if new_marks then new = new .. new_marks end
         end
+        if next_start then new = pack('<BI7I7', WITH_NEXT, next_start, next_count) .. new end
         if penalty and (had_penalty or penalty.changed) then new = save_penalty(penalty) .. new end
-        local is_new_head = value and not had_penalty and not expires and #value == HEAD and #new == HEAD
+        local is_new_head = value and not had_penalty and not had_next and not expires and #value == HEAD and #new == HEAD
         if is_new_head then
           heads[key] = new
         elseif not value then
@@ -389,7 +434,7 @@ for place = 1, checks do
         if retry then retry, retry_above = later(retry, retry_above, at - now) end
       end
       if reserved then used, retry, retry_above = reserved, committed, nil end
-      if asked_kind == RESET and used == 0 and penalty and forgotten_at(penalty) > now then used = 1 end
+      if asked_kind == RESET and used == 0 and (next_start or penalty and forgotten_at(penalty) > now) then used = 1 end
       if blocked then
         remaining = 0
         if reset < blocked and not reset_above then reset = blocked end

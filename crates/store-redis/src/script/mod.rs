@@ -44,9 +44,11 @@ use tollgate_limiter::{
     ALGORITHMS, AlgorithmOption, Check, ENDED_AT_ONCE_MAX, Hits, ID_RECORDS_MAX,
     LEDGER_RECORDS_MAX, Timestamp,
 };
+use tollgate_store::Purpose;
+use tollgate_store::lease::AHEAD_SHARE;
 use tollgate_store::refund_queue::REFUND_LATE_MAX_US;
 
-pub use argument::{CallArguments, CallBuckets, argument, reset_argument, time_argument};
+pub use argument::{CallArguments, CallBuckets, argument, time_argument};
 pub use outcome::{CheckTerms, ScriptResult, is_one_record, outcomes};
 
 /// How many checks a call may have, each counted by its [`weight`]. Redis does nothing else during
@@ -57,10 +59,9 @@ pub const CHECKS_MAX: usize = 256;
 /// that is copied in and out; a log of 10,000 takes Redis 0.3 to 1.3 ms.
 const MARKS_A_CHECK: u64 = 32;
 
-/// Whether the call of this check has the key of its bucket's marker, which a reset leaves. A reset
-/// has one in any case.
-pub fn has_marker(check: &Check) -> bool {
-    matches!(check.operation.hits, Hits::Undo { .. })
+/// Whether the call of this check has the key of its bucket's marker, which a reset leaves.
+pub fn has_marker(check: &Check, purpose: Purpose) -> bool {
+    purpose == Purpose::Reset || matches!(check.operation.hits, Hits::Undo { .. })
 }
 
 /// Whether the call of this check has the keys of its bucket's reservations. A reset has them in
@@ -70,12 +71,8 @@ pub fn has_ledger(check: &Check) -> bool {
 }
 
 /// Whether this check may be in a call of many slots: it has one key, which its digest names.
-pub fn can_spread(check: &Check) -> bool {
-    let has_more = matches!(
-        check.operation.hits,
-        Hits::Undo { .. } | Hits::Reservation(_)
-    );
-    !has_more && check.bucket_name.is_none()
+pub fn can_spread(check: &Check, purpose: Purpose) -> bool {
+    !has_marker(check, purpose) && !has_ledger(check) && check.bucket_name.is_none()
 }
 
 /// How many of [`CHECKS_MAX`] this check counts for: one, or more where a bucket may hold many
@@ -103,6 +100,9 @@ const NUMBERS: &[(&str, u64)] = &[
     ("GIVE_BACK", argument::GIVE_BACK as u64),
     ("RESET", argument::RESET as u64),
     ("CHARGE", argument::CHARGE as u64),
+    ("TAKE_AHEAD", argument::TAKE_AHEAD as u64),
+    ("TAKE_UP_TO", argument::TAKE_UP_TO as u64),
+    ("AHEAD_SHARE", AHEAD_SHARE),
     ("RESERVE", argument::RESERVE as u64),
     ("COMMIT", argument::COMMIT as u64),
     ("EXTEND", argument::EXTEND as u64),
@@ -115,6 +115,8 @@ const NUMBERS: &[(&str, u64)] = &[
     ("RECORD", RECORD_LEN),
     ("WITH_LEDGER", WITH_LEDGER),
     ("WITH_PENALTY", WITH_PENALTY),
+    ("WITH_NEXT", WITH_NEXT),
+    ("NEXT", NEXT_LEN),
     ("PENALTY", PENALTY_LEN),
     ("PUNISHES", argument::PUNISHES as u64),
     ("BLOCKED", outcome::BLOCKED as u64),
@@ -152,6 +154,12 @@ const WITH_LEDGER: u64 = 2;
 
 /// The first byte of what a penalty remembers, before the bucket itself.
 const WITH_PENALTY: u64 = 3;
+
+/// The first byte of what was taken from the next window, before the bucket itself.
+const WITH_NEXT: u64 = 4;
+
+/// Length of what was taken from the next window.
+const NEXT_LEN: u64 = 15;
 
 /// Length of what a penalty remembers.
 const PENALTY_LEN: u64 = 18;

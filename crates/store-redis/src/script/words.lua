@@ -21,6 +21,9 @@
 -- in microseconds since 1970), two registers, marks. The expiry is set again only when too little
 -- of the last one is left: about once a window.
 --
+-- What was taken from the next window stands before the bucket: the beginning of that window, and
+-- the hits. The first call after it begins puts the hits into the register.
+--
 -- A check that takes nothing and gives nothing back is not written, so the bucket has not seen it:
 -- a look and a denial cost no write. State::step in Rust has the same rule. A bucket that the
 -- second clock law brings back is written.

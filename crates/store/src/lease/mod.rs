@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-pub use self::leases::LeaseLimits;
 use self::leases::Leases;
+pub use self::leases::{AHEAD_SHARE, LeaseLimits};
 pub use self::worker::LeaseWorker;
 use crate::queue::{Queue, QueueBatchClient, QueueLimits, Queues, Route};
 use crate::rate_leases::RateLeases;

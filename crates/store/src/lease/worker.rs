@@ -21,7 +21,7 @@
 //! Refunds that the shared store could not take are kept, up to a bound and for a minute, and sent
 //! again. A take whose outcome is unknown is not retried: what it may have taken counts as spent.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use crate::lease::leases::{Leases, Spent};
+use crate::lease::leases::Leases;
 use crate::queue::{Batch, BatchRequest, Message};
 use crate::refund_queue::{REFUND_LATE_MAX_US, RETRY_FOR_US, RefundQueue};
 use crate::{CheckResult, Deadline, Purpose, Store, StoreError};
@@ -109,6 +109,9 @@ struct PendingRequest {
 
 /// A take or a reset in flight.
 struct InFlight {
+    is_reset: bool,
+    /// When it was sent, or when the window began from whose hits those that wait were served.
+    sent_us: u64,
     /// A take that was sent before the lease was spent. Checks use up the lease meanwhile.
     is_ahead: bool,
     /// The checks that wait for it.
@@ -399,17 +402,31 @@ impl LeaseWorker {
         if !Leases::covers(check) {
             return None;
         }
+        let is_awaited = |call: &InFlight| !call.is_ahead || !call.waiters.is_empty();
+        if self.in_flight.get(&check.key).is_some_and(is_awaited) {
+            self.serve_from_new_window(check.key, now_us);
+        }
         let in_flight = self.in_flight.get(&check.key);
-        if in_flight.is_some_and(|call| !call.is_ahead || !call.waiters.is_empty()) {
+        if in_flight.is_some_and(is_awaited) {
+            self.take_of_next_window(check, now_us);
             return None;
         }
         let is_asked = in_flight.is_some();
+        self.spend(check, is_asked, now_us)
+    }
+
+    /// Decides a check from its lease, whatever waits; none when that has too few hits.
+    fn spend(&mut self, check: &Check, is_asked: bool, now_us: u64) -> Option<Outcome> {
         let (round_trip_us, refunds) = (self.round_trip_us, &mut self.returned);
-        let Spent { outcome, is_low } = self.leases.spend(check, now_us, round_trip_us, refunds)?;
-        if is_low && !is_asked {
+        let spent = self.leases.spend(check, now_us, round_trip_us, refunds)?;
+        if spent.is_low && !is_asked {
             self.metrics.leases.takes_ahead.inc();
             self.take_more(check.clone(), Vec::new(), now_us);
         }
+        if spent.next_is_due {
+            self.take_of_next_window(check, now_us);
+        }
+        let outcome = spent.outcome;
         if !outcome.allowed {
             self.add_refused(check);
         }
@@ -484,15 +501,47 @@ impl LeaseWorker {
             .filter_map(|waiter| Some(self.check_of(*waiter)?.operation.hits.requested()))
             .fold(0, u64::saturating_add);
         let is_ahead = waiters.is_empty();
-        self.in_flight
-            .insert(check.key, InFlight { is_ahead, waiters });
+        let in_flight = InFlight {
+            is_reset: false,
+            sent_us: now_us,
+            is_ahead,
+            waiters,
+        };
+        self.in_flight.insert(check.key, in_flight);
+        self.take_of_next_window(&check, now_us);
         let take = self.leases.next_take(&check, hits, now_us);
+        let check_hits = check.operation.hits.requested();
         let taken = Check {
             operation: take.operation,
             ..check
         };
-        self.ask_shared_about(take, Purpose::Decide, move |worker, answer, ended_us| {
+        // Fewer hits than a check needs are of no use to it.
+        let purpose = match check_hits {
+            1 => Purpose::TakeUpTo,
+            _ => Purpose::Decide,
+        };
+        self.ask_shared_about(take, purpose, move |worker, answer, ended_us| {
             worker.took(&taken, now_us, &answer, ended_us);
+        });
+    }
+
+    /// Takes hits of the next window, if it is time. No check waits for them, and a take of the
+    /// present window may be in flight beside it.
+    fn take_of_next_window(&mut self, check: &Check, now_us: u64) {
+        let round_trip_us = self.round_trip_us;
+        let Some(take) = self.leases.next_window_take(check, now_us, round_trip_us) else {
+            return;
+        };
+        self.metrics.leases.takes_ahead.inc();
+        let taken = Check {
+            operation: take.operation,
+            ..check.clone()
+        };
+        self.ask_shared_about(take, Purpose::TakeAhead, move |worker, answer, ended_us| {
+            let (leases, refunds) = (&mut worker.leases, &mut worker.returned);
+            let outcome = answer.as_ref().ok();
+            let hits = leases.record_next_window(&taken, outcome, now_us, ended_us, refunds);
+            worker.metrics.leases.hits_taken.inc_by(hits);
         });
     }
 
@@ -511,13 +560,14 @@ impl LeaseWorker {
         }
         match answer {
             Ok(outcome) if outcome.allowed => {
-                let hits = taken.operation.hits.requested();
+                let (leases, refunds) = (&mut self.leases, &mut self.returned);
+                let hits = leases.record_grant(taken, outcome, sent_us, now_us, refunds);
                 self.metrics.leases.hits_taken.inc_by(hits);
-                let refunds = &mut self.returned;
-                self.leases
-                    .record_grant(taken, outcome, sent_us, now_us, refunds);
             }
-            Ok(outcome) => self.leases.record_denial(taken, outcome, sent_us),
+            Ok(outcome) => {
+                let refunds = &mut self.returned;
+                self.leases.record_denial(taken, outcome, sent_us, refunds);
+            }
             Err(_) => self.leases.record_failure(taken, now_us),
         }
         self.serve_waiters(taken, Some(answer), now_us);
@@ -538,6 +588,8 @@ impl LeaseWorker {
             rest.extend(refused.waiting);
         }
         let in_flight = InFlight {
+            is_reset: true,
+            sent_us: 0,
             is_ahead: false,
             waiters: rest,
         };
@@ -558,8 +610,13 @@ impl LeaseWorker {
     /// Answers the checks that wait for a bucket, as far as its lease goes, when a take (its answer
     /// is `took`) or a reset has ended. The others wait for the next reset or take.
     fn serve_waiters(&mut self, bucket: &Check, took: Option<&CheckResult>, now_us: u64) {
-        let in_flight = self.in_flight.remove(&bucket.key);
-        let waiters = in_flight.into_iter().flat_map(|call| call.waiters);
+        // The entry stays meanwhile, so that no take in advance is sent: those that wait may need
+        // more.
+        let waiters = self.in_flight.get_mut(&bucket.key).map(|call| {
+            (call.is_reset, call.is_ahead) = (false, true);
+            std::mem::take(&mut call.waiters)
+        });
+        let waiters = waiters.into_iter().flatten();
         let (resets, waiters) = waiters.partition::<Vec<_>, _>(|waiter| waiter.is_reset);
         let mut rest = Vec::new();
         let mut first = None;
@@ -590,10 +647,45 @@ impl LeaseWorker {
                 rest.push(waiter);
             }
         }
+        self.in_flight.remove(&bucket.key);
         if !resets.is_empty() {
             self.reset(bucket.clone(), resets, rest);
         } else if let Some(first) = first {
             self.take_more(first, rest, now_us);
+        }
+    }
+
+    /// Answers checks that wait for a take of the last window from hits of the present one, which
+    /// were taken before it began. The others wait on, and so do all where the bucket is to be
+    /// reset.
+    fn serve_from_new_window(&mut self, key: Key, now_us: u64) {
+        let Some(call) = self.in_flight.get_mut(&key) else {
+            return;
+        };
+        let began_us = self
+            .leases
+            .begin_next_window(key, now_us, &mut self.returned);
+        if call.is_reset || call.sent_us >= began_us {
+            return;
+        }
+        // Once: what the window has then does not suffice for those that wait on.
+        call.sent_us = began_us;
+        if call.waiters.iter().any(|waiter| waiter.is_reset) {
+            return;
+        }
+        call.is_ahead = true;
+        let mut waiters = VecDeque::from(std::mem::take(&mut call.waiters));
+        while let Some(waiter) = waiters.front().copied() {
+            if let Some(check) = self.check_of(waiter) {
+                let Some(outcome) = self.spend(&check, true, now_us) else {
+                    break;
+                };
+                self.put_answer(waiter, Ok(outcome));
+            }
+            waiters.pop_front();
+        }
+        if let Some(call) = self.in_flight.get_mut(&key) {
+            call.waiters = waiters.into();
         }
     }
 

@@ -12,9 +12,7 @@ use std::sync::atomic::Ordering;
 
 use super::partition::Partition;
 use crate::queue::{Batch, Message};
-use crate::{
-    BatchStamp, CheckResult, PartitionRecorder, Purpose, Refund, RefundRecorder, StoreError,
-};
+use crate::{BatchStamp, CheckResult, PartitionRecorder, Refund, RefundRecorder, StoreError};
 use tollgate_limiter::{Check, Timestamp};
 use tollgate_system::clock::Clock;
 use tollgate_telemetry::metrics::{Metrics, PartitionLevels, count_decided};
@@ -236,11 +234,11 @@ impl PartitionDecider {
                 answers.extend(checks.iter().map(|_| Err(StoreError::DeadlineExceeded)));
                 continue;
             }
-            if request.purpose == Purpose::Reset {
-                let partition = &mut self.partition;
+            if !request.purpose.decides() {
+                let (partition, purpose) = (&mut self.partition, request.purpose);
                 let outcomes = checks
                     .iter()
-                    .map(|check| partition.reset(check, now, uptime_us));
+                    .map(|check| partition.reset_or_deny(check, purpose, now, uptime_us));
                 answers.extend(outcomes);
                 continue;
             }

@@ -52,7 +52,7 @@ impl DirectStore {
 
     fn decide_all(&self, checks: &mut [Check], purpose: Purpose) -> Vec<CheckResult> {
         let (now, uptime_us) = (self.clock.now(), self.clock.uptime_us());
-        if purpose != Purpose::Reset {
+        if purpose.decides() {
             let decided = checks.iter_mut().map(|check| self.decide(check, now));
             return decided.collect();
         }
@@ -60,7 +60,7 @@ impl DirectStore {
         partition.resets.expire(uptime_us);
         let resets = checks.iter();
         resets
-            .map(|check| partition.reset(check, now, uptime_us))
+            .map(|check| partition.reset_or_deny(check, purpose, now, uptime_us))
             .collect()
     }
 

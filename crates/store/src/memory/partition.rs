@@ -18,8 +18,7 @@ use super::eviction::{EvictionCounts, SpaceRequest, Tables};
 use super::marks_table::{MarksTable, RecordCounts, open_counts};
 use super::reset_times::ResetTimes;
 use super::table::SlotIndex;
-use crate::StoreError;
-use crate::WhenFull;
+use crate::{Purpose, StoreError, WhenFull};
 use tollgate_limiter::{
     Check, CountRefused, Hits, Key, Marks, Outcome, ReservationOutcome, State, Step, Timestamp,
 };
@@ -144,12 +143,7 @@ impl Partition {
     /// # Errors
     ///
     /// When too many resets are remembered already. Nothing is removed then.
-    pub(super) fn reset(
-        &mut self,
-        check: &Check,
-        now: Timestamp,
-        now_us: u64,
-    ) -> Result<Outcome, StoreError> {
+    fn reset(&mut self, check: &Check, now: Timestamp, now_us: u64) -> Result<Outcome, StoreError> {
         self.resets.check_space()?;
         let mut look = check.clone();
         look.operation.hits = Hits::Refund(0);
@@ -164,6 +158,31 @@ impl Partition {
         }
         self.resets.add(check.key, outcome.bucket_time, now_us);
         Ok(outcome)
+    }
+
+    /// Resets the bucket of a check, or denies hits of the window after the present one: buckets
+    /// here have only the present one.
+    ///
+    /// # Errors
+    ///
+    /// Those of a reset, and when there is no space.
+    pub(super) fn reset_or_deny(
+        &mut self,
+        check: &Check,
+        purpose: Purpose,
+        now: Timestamp,
+        now_us: u64,
+    ) -> Result<Outcome, StoreError> {
+        if purpose == Purpose::Reset {
+            return self.reset(check, now, now_us);
+        }
+        let mut look = check.clone();
+        look.operation.hits = Hits::PEEK;
+        let looked = self.apply(&mut look, now)?;
+        Ok(Outcome {
+            allowed: false,
+            ..looked
+        })
     }
 
     /// Decides a check whose key has no bucket.
