@@ -38,8 +38,8 @@ pub enum Purpose {
     /// beginning. Granted are as many as asked for, and at most a quarter of what that window has
     /// left: what [`remaining`](tollgate_limiter::Outcome::remaining) and
     /// [`used_before`](tollgate_limiter::Outcome::used_before), which are that window's, leave of
-    /// the limit. A store that cannot do it denies, and so does a bucket that has no fixed windows,
-    /// reservations or a penalty.
+    /// the limit. It is denied by a store that cannot do it, and where the algorithm is not
+    /// `fixed_window`, or the bucket has reservations or a penalty.
     TakeAhead,
     /// Their buckets are forgotten, in this process and in the shared store, with what is held of
     /// them in advance (leases) or remembered about them (denials). The hits of the checks do not

@@ -50,9 +50,9 @@ pub(super) const RESET: u8 = 3;
 
 /// Hits are added beyond the limit.
 pub(super) const CHARGE: u8 = 4;
-/// Hits are taken from the window that follows,
+/// Hits are taken from the window that follows.
 pub(super) const TAKE_AHEAD: u8 = 5;
-/// or as many as are left.
+/// Hits are taken, as many as the present window has left.
 pub(super) const TAKE_UP_TO: u8 = 6;
 /// A step of the reservation that the holder names: hits are reserved (1 more: they go back when it
 /// expires; 2 more: a refusal is remembered). The second number is the expiry in microseconds.

@@ -112,7 +112,7 @@ struct HeldLease {
 struct Next {
     /// What is held of it.
     held: Option<Box<NextWindow>>,
-    /// When the take that is in flight was sent; none for none.
+    /// When the take that is in flight was sent; none where none is.
     sent_us: Option<u64>,
     /// Until when no other take is sent, in uptime.
     again_from_us: u64,
@@ -871,7 +871,7 @@ impl HeldLease {
         }
     }
 
-    /// The same for what is held of the present window.
+    /// Ends what is held of the present window.
     fn end_portions(&mut self, key: Key, all_unspent: &mut u64, refunds: &mut Vec<Check>) {
         for portion in std::mem::take(&mut self.portions) {
             refunds.extend(self.refund(key, portion, all_unspent));

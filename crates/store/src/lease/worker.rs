@@ -110,7 +110,7 @@ struct PendingRequest {
 /// A take or a reset in flight.
 struct InFlight {
     is_reset: bool,
-    /// When it was sent, or when the window began from whose hits those that wait were served.
+    /// When it was sent. Later: when the window began from whose hits those that wait were served.
     sent_us: u64,
     /// A take that was sent before the lease was spent. Checks use up the lease meanwhile.
     is_ahead: bool,
