@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::limit::Limit;
 use super::reservation::{Cost, Step};
-use super::timestamp::Timestamp;
+use super::time::Timestamp;
 
 /// One key and its value, as sent.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -6,7 +6,7 @@
 //!
 //! The cost of an entry does not grow with the number of children. Values and lists are one hash
 //! look-up each, prefixes one for each *length* configured. The patterns and expressions of a key
-//! are one automaton (`automaton`), which reads the value once. Keys that hold a `*` are rare: they
+//! are one [`Automaton`], which reads the value once. Keys that hold a `*` are rare: they
 //! have one automaton over the keys, and one each over its values.
 //!
 //! The text of a pattern is an exact match of itself, in keys and in values, as in the reference
@@ -16,17 +16,14 @@
 
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
-use super::address::Prefix;
-use super::automaton::{Automaton, PatternNode};
+use super::address::{Address, Prefix};
 use super::descriptor::Entry;
-use super::node_match::{AddNodeError, MatchKind, NodeIndex};
-use super::pattern::{PatternCompiler, PatternError, StepBudget};
-use super::prefix_table::PrefixTable;
+use super::pattern::{Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget};
 use super::rule::Level;
 use super::values::Values;
-use super::wildcard_keys::WildcardKeys;
 
 /// The children of one node, or the roots of a domain.
 #[derive(Clone, Debug, Default)]
@@ -281,4 +278,271 @@ pub(super) fn get<'m, V>(map: &'m HashMap<Vec<u8>, V>, name: &[u8]) -> Option<&'
 /// A function of its own, so that the search of one name is small enough to be inlined.
 fn get_of_several<'m, V>(map: &'m HashMap<Vec<u8>, V>, name: &[u8]) -> Option<&'m V> {
     map.get(name)
+}
+
+/// The index of a node. Nodes configured later have higher ones.
+pub(super) type NodeIndex = usize;
+
+/// How an entry matches a node, in order of precedence.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MatchKind {
+    /// Key and value are configured.
+    Exact,
+    /// A list holds the value.
+    Listed,
+    /// The value is an address in this prefix, the longest that contains it.
+    Prefix(Prefix),
+    /// A wildcard pattern matches. The first one counts.
+    Wildcard,
+    /// A regular expression matches the whole value. The first one counts.
+    Regex,
+    /// The key is configured without a value.
+    Default,
+}
+
+/// Why a node cannot be added.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum AddNodeError {
+    /// The parent does not exist.
+    NoParent,
+    /// A sibling has the same key and value, the same regular expression, or no value either.
+    Duplicate,
+    /// The list items at these positions are also in a sibling's list, or twice in this one.
+    DuplicateItems(Vec<usize>),
+    /// A key with a `*` can have a value, and no list, prefixes or regular expression.
+    WildcardKey,
+}
+
+// === impl AddNodeError ===
+
+impl fmt::Display for AddNodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoParent => "there is no such parent",
+            Self::Duplicate => "a sibling is alike",
+            Self::DuplicateItems(_) => "an item stands twice",
+            Self::WildcardKey => "the key holds a star",
+        })
+    }
+}
+
+impl std::error::Error for AddNodeError {}
+
+/// The prefixes configured for one key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PrefixTable {
+    pub(super) nodes: HashMap<Prefix, NodeIndex>,
+    /// The lengths of IPv4 and IPv6 prefixes, without duplicates, longest first.
+    pub(super) lengths: [Vec<u8>; 2],
+}
+
+// === impl PrefixTable ===
+
+impl PrefixTable {
+    pub(super) fn add(&mut self, prefix: Prefix, node: NodeIndex) {
+        self.nodes.insert(prefix, node);
+        let [v4, v6] = &mut self.lengths;
+        let lengths = if prefix.is_v6() { v6 } else { v4 };
+        if !lengths.contains(&prefix.length()) {
+            lengths.push(prefix.length());
+            lengths.sort_unstable_by(|one, other| other.cmp(one));
+        }
+    }
+
+    /// The nodes of the prefixes that contain the value's address, longest first.
+    pub(super) fn containing(&self, value: &[u8]) -> impl Iterator<Item = (MatchKind, NodeIndex)> {
+        let [v4, v6] = &self.lengths;
+        // Most keys have no prefixes. Then the value is not parsed.
+        let address = if self.nodes.is_empty() {
+            None
+        } else {
+            Address::parse(value)
+        };
+        address.into_iter().flat_map(move |address| {
+            let lengths = match address {
+                Address::V4(_) => v4,
+                Address::V6(_) => v6,
+            };
+            lengths.iter().filter_map(move |length| {
+                let prefix = address.prefix(*length);
+                Some((MatchKind::Prefix(prefix), *self.nodes.get(&prefix)?))
+            })
+        })
+    }
+}
+
+/// Wildcard patterns, then regular expressions, each in the order configured.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Automaton {
+    pub(super) wildcards: Vec<PatternNode>,
+    pub(super) regexes: Vec<PatternNode>,
+    /// None until compiled, and when there are no patterns.
+    pub(super) compiled: Option<Arc<dyn PatternMatcher>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct PatternNode {
+    pub(super) node: NodeIndex,
+    pub(super) level: Arc<Level>,
+}
+
+// === impl Automaton ===
+
+impl Automaton {
+    pub(super) fn first_node(&self) -> Option<NodeIndex> {
+        let first = |configured: &[PatternNode]| Some(configured.first()?.node);
+        first(&self.wildcards).or_else(|| first(&self.regexes))
+    }
+
+    /// All patterns, in order of precedence.
+    pub(super) fn patterns(&self) -> impl Iterator<Item = Pattern<'_>> {
+        let all = self.wildcards.iter().chain(&self.regexes);
+        all.filter_map(|configured| match &*configured.level.values {
+            Values::Text(value) => Some(Pattern::Wildcard(value)),
+            Values::Regex(regex) => Some(Pattern::Regex(regex)),
+            // Only text and regular expressions are added.
+            Values::Any | Values::List(_) | Values::Prefixes(_) => None,
+        })
+    }
+
+    pub(super) fn at(&self, place: usize) -> Option<(MatchKind, NodeIndex)> {
+        match place.checked_sub(self.wildcards.len()) {
+            None => Some((MatchKind::Wildcard, self.wildcards.get(place)?.node)),
+            Some(place) => Some((MatchKind::Regex, self.regexes.get(place)?.node)),
+        }
+    }
+
+    pub(super) fn first(&self, value: &[u8], steps: &StepBudget) -> Option<(MatchKind, NodeIndex)> {
+        if steps.is_exhausted() {
+            return None;
+        }
+        self.at(self.compiled.as_ref()?.first_match(value, steps)?)
+    }
+
+    pub(super) fn each(&self, value: &[u8], found: &mut dyn FnMut(MatchKind, NodeIndex)) {
+        if let Some(compiled) = &self.compiled {
+            compiled.each_match(value, &StepBudget::unlimited(), &mut |place| {
+                if let Some((kind, node)) = self.at(place) {
+                    found(kind, node);
+                }
+            });
+        }
+    }
+}
+
+/// The keys that hold a `*`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WildcardKeys {
+    pub(super) all: Vec<WildcardKey>,
+    /// Matches the keys, in the same order. None until compiled.
+    pub(super) keys: Option<Arc<dyn PatternMatcher>>,
+}
+
+/// A key that holds a `*`, and what is configured for the keys that match.
+#[derive(Clone, Debug)]
+pub(super) struct WildcardKey {
+    pub(super) key: String,
+    pub(super) any: Option<NodeIndex>,
+    pub(super) values: Automaton,
+}
+
+// === impl WildcardKeys ===
+
+impl WildcardKeys {
+    pub(super) fn add(&mut self, place: usize, configured: PatternNode) {
+        if place == self.all.len() {
+            self.all.push(WildcardKey {
+                key: configured.level.key.clone(),
+                any: None,
+                values: Automaton::default(),
+            });
+            self.keys = None;
+        }
+        if let Some(wildcard) = self.all.get_mut(place) {
+            if *configured.level.values == Values::Any {
+                wildcard.any = Some(configured.node);
+            } else {
+                wildcard.values.wildcards.push(configured);
+                wildcard.values.compiled = None;
+            }
+        }
+    }
+
+    pub(super) fn compile(
+        &mut self,
+        compiler: &mut dyn PatternCompiler,
+        errors: &mut Vec<(NodeIndex, PatternError)>,
+    ) {
+        let first = self.all.first().and_then(WildcardKey::first_node);
+        if let (Some(first), None) = (first, &self.keys) {
+            let keys: Vec<_> = self
+                .all
+                .iter()
+                .map(|one| Pattern::Wildcard(&one.key))
+                .collect();
+            match compiler.compile(&keys) {
+                Ok(made) => self.keys = Some(made),
+                Err(error) => errors.push((first, error)),
+            }
+        }
+    }
+
+    /// Calls `found` with every key that matches.
+    pub(super) fn each_key<'k>(
+        &'k self,
+        key: &[u8],
+        steps: &StepBudget,
+        found: &mut dyn FnMut(&'k WildcardKey),
+    ) {
+        if let Some(keys) = &self.keys {
+            keys.each_match(key, steps, &mut |place| {
+                if let Some(wildcard) = self.all.get(place) {
+                    found(wildcard);
+                }
+            });
+        }
+    }
+
+    /// The first node that matches.
+    pub(super) fn first(&self, entry: &Entry<'_>, steps: &StepBudget) -> Option<NodeIndex> {
+        let mut first = None;
+        self.each_key(entry.key, steps, &mut |wildcard| {
+            first = earlier(first, wildcard.first(entry.value, steps));
+        });
+        first
+    }
+
+    /// Calls `found` with every node that matches.
+    pub(super) fn each(&self, entry: &Entry<'_>, found: &mut dyn FnMut(NodeIndex)) {
+        self.each_key(entry.key, &StepBudget::unlimited(), &mut |wildcard| {
+            if let Some(any) = wildcard.any {
+                found(any);
+            }
+            wildcard
+                .values
+                .each(entry.value, &mut |_, node| found(node));
+        });
+    }
+}
+
+// === impl WildcardKey ===
+
+impl WildcardKey {
+    pub(super) fn first_node(&self) -> Option<NodeIndex> {
+        earlier(self.any, self.values.first_node())
+    }
+
+    /// The first node that matches the value, given that the key does.
+    pub(super) fn first(&self, value: &[u8], steps: &StepBudget) -> Option<NodeIndex> {
+        let by_value = self.values.first(value, steps);
+        earlier(self.any, by_value.map(|(_, node)| node))
+    }
+}
+
+/// The node configured earlier, of two.
+fn earlier(one: Option<NodeIndex>, other: Option<NodeIndex>) -> Option<NodeIndex> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
 }

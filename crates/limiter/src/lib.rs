@@ -7,10 +7,8 @@
 //! | file | content |
 //! | --- | --- |
 //! | `named` | [`named!`]: enums whose variants have names |
-//! | `timestamp` | [`Timestamp`]: microseconds since 1970, saturating |
-//! | `calendar` | [`Calendar`], [`Span`], [`Weekday`]: windows that follow a calendar |
-//! | `unit` | [`Unit`]: the units of time in rules files |
-//! | `limit` | [`Window`], [`Rate`], [`CountRefused`], [`Limit`]: valid by construction |
+//! | `time` | [`Timestamp`], [`Unit`], [`Calendar`], [`Span`], [`Weekday`] |
+//! | `limit` | [`Window`], [`Rate`], [`CountRefused`], [`Limit`]: valid by construction; [`Penalty`] |
 //! | `descriptor` | [`Request`], [`Descriptor`], [`Entry`], [`Operation`], [`Override`] |
 //! | `algorithm` | [`Algorithm`], [`State`], [`Outcome`] and the table [`ALGORITHMS`] |
 //! | `address` | [`Address`], [`Prefix`]: values that are IP addresses |
@@ -18,19 +16,14 @@
 //! | `values` | [`Values`], [`LevelValues`]: the values of a level, and their text in labels |
 //! | `rule` | [`Rule`], [`Level`], [`Allowance`], [`Candidate`], [`OverLimitResponse`]: one configured limit |
 //! | `allowance` | [`Allowance`]: a limit and its algorithm |
-//! | `limit_table` | [`LimitTable`]: limits by the value of an entry |
-//! | `limit_table_builder` | [`LimitTableBuilder`]: fills a table |
-//! | `node_match` | [`MatchKind`], [`AddNodeError`] |
-//! | `automaton`, `prefix_table`, `wildcard_keys` | the parts of `descriptor_matcher` |
-//! | `descriptor_matcher` | finds the child node that matches an entry |
+//! | `limit_table` | [`LimitTable`], [`LimitTableBuilder`]: limits by the value of an entry |
+//! | `descriptor_matcher` | [`MatchKind`], [`AddNodeError`]; finds the child node that matches an entry |
 //! | `reachability` | [`Shadowed`]: levels that no entry reaches |
-//! | `on_undecided` | [`OnUndecided`]: the answer to a request without a decision |
 //! | `overrides` | [`RuleOverride`]: limits of single descriptors, for a time |
-//! | `rule_set` | [`RuleSet`], [`MatchedRules`]: the configured tree of rules |
+//! | `rule_set` | [`RuleSet`], [`MatchedRules`], [`OnUndecided`]: the configured tree of rules |
 //! | `key` | [`Key`], [`KeyHasher`], [`BucketIdentity`]: the identity of one bucket |
 //! | `check` | [`Check`], [`PlannedCheck`], [`LimitOrigin`]: one question about one bucket |
-//! | `penalty`, `penalty_state` | [`Penalty`]: callers that a limit refuses often are refused for a time |
-//! | `replacements` | the rules that other matched rules replace |
+//! | `penalty_state` | [`PenaltyState`]: callers that a limit refuses often are refused for a time |
 //! | `planned_steps` | the steps of reservations in a plan, and shared budgets |
 //! | `plan` | [`Plan`], [`PlanBuffer`], [`DescriptorPlan`]: a request against the rules |
 //! | `decision` | [`Decision`], [`Status`], [`Tally`]: a plan and its outcomes |
@@ -42,11 +35,7 @@
 
 mod named;
 
-pub mod timestamp;
-
-pub mod calendar;
-
-pub mod unit;
+pub mod time;
 
 pub mod limit;
 
@@ -64,25 +53,13 @@ pub mod allowance;
 
 pub mod limit_table;
 
-mod limit_table_builder;
-
 pub mod rule;
 
 mod overrides;
 
-mod node_match;
-
-mod automaton;
-
-mod prefix_table;
-
-mod wildcard_keys;
-
 mod descriptor_matcher;
 
 mod reachability;
-
-mod on_undecided;
 
 pub mod rule_set;
 
@@ -90,15 +67,11 @@ pub mod key;
 
 pub mod check;
 
-mod replacements;
-
 pub mod reservation;
 
 mod planned_steps;
 
 pub mod plan;
-
-pub mod penalty;
 
 pub mod penalty_state;
 
@@ -110,20 +83,19 @@ pub use algorithm::{
     LeasePolicy, Ledger, Mark, Marks, Outcome, REGISTER_MAX, SavedRecord, Settled, State,
 };
 pub use allowance::Allowance;
-pub use calendar::{Calendar, Span, Weekday};
 pub use check::{Check, LimitOrigin, PlannedCheck};
 pub use decision::{Code, CurrentLimit, Decision, Modes, Status, Tally};
 pub use descriptor::{Descriptor, Entry, Hits, Holder, Operation, Override, Request};
 pub use key::{BucketIdentity, BucketNaming, Digest, Key, KeyHasher};
-pub use limit::{CountRefused, Limit, LimitError, Rate, Window};
-pub use limit_table::{LimitTable, LineForm, RuleLines, TableDifference, TableLine};
-pub use limit_table_builder::{AddLineError, LimitTableBuilder, TABLE_FORMS_MAX, TABLE_LINES_MAX};
-pub use on_undecided::OnUndecided;
+pub use limit::{CountRefused, Limit, LimitError, PENALTY_SECONDS_MAX, Penalty, Rate, Window};
+pub use limit_table::{
+    AddLineError, LimitTable, LimitTableBuilder, LineForm, RuleLines, TABLE_FORMS_MAX,
+    TABLE_LINES_MAX, TableDifference, TableLine,
+};
 pub use overrides::{OverrideCounts, OverrideEffect, RuleOverride, WithoutEffect};
 pub use pattern::{
     MATCHING_STEPS_MAX, Pattern, PatternCompiler, PatternError, PatternMatcher, StepBudget,
 };
-pub use penalty::{PENALTY_SECONDS_MAX, Penalty};
 pub use penalty_state::PenaltyState;
 pub use plan::{DescriptorPlan, Plan, PlanBuffer};
 pub use reservation::{
@@ -135,9 +107,8 @@ pub use rule::{
     OverLimitResponse, Overriding, Placeholder, Rule, Template,
 };
 pub use rule_set::{
-    ANY_TEXT, AddNodeError, DomainRules, Match, MatchKind, MatchedRules, Parent, RegexWords,
-    RuleSet, Shadowed, ShadowedPart, TraceStep,
+    ANY_TEXT, AddNodeError, DomainRules, Match, MatchKind, MatchedRules, OnUndecided, Parent,
+    RegexWords, RuleSet, Shadowed, ShadowedPart, TraceStep,
 };
-pub use timestamp::Timestamp;
-pub use unit::Unit;
+pub use time::{Calendar, Span, Timestamp, Unit, Weekday};
 pub use values::{LevelValues, Values};

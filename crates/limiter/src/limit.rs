@@ -12,12 +12,9 @@
 //! begins (a [`Calendar`] does).
 
 use std::fmt::{self, Write as _};
-use std::num::{NonZeroU16, NonZeroU32};
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 
-use super::calendar::{Calendar, Span};
-use super::penalty::Penalty;
-use super::timestamp::Timestamp;
-use super::unit::Unit;
+use super::time::{Calendar, Span, Timestamp, Unit};
 
 /// The length of a limit's window in microseconds: at least 1, at most [`Timestamp::MAX_US`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -449,3 +446,45 @@ impl fmt::Display for LimitError {
 }
 
 impl std::error::Error for LimitError {}
+
+/// After how many refusals callers are blocked, and for how long. Times are seconds.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Penalty {
+    /// How many refusals begin a block.
+    pub after: NonZeroU16,
+    /// How much longer the next block is.
+    pub factor: NonZeroU8,
+    /// The span in which refusals are counted; never 0.
+    pub within_s: u32,
+    /// The length of the first block; never 0.
+    pub block_s: u32,
+    /// The length of the longest block, and how long after a block the next one is longer.
+    pub max_s: u32,
+}
+
+/// The longest time of a penalty, in seconds: 365 days.
+pub const PENALTY_SECONDS_MAX: u32 = 365 * 86_400;
+
+// === impl Penalty ===
+
+/// The fields, as a rules file has them.
+impl fmt::Display for Penalty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [within, block, max] = [self.within_s, self.block_s, self.max_s].map(text);
+        let Self { after, factor, .. } = self;
+        write!(
+            f,
+            "after: {after}, within: {within}, block: {block}, factor: {factor}, max: {max}"
+        )
+    }
+}
+
+/// A time in the largest unit in which it is whole.
+fn text(seconds: u32) -> String {
+    let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
+    let whole = units
+        .into_iter()
+        .find(|(unit, _)| seconds.is_multiple_of(*unit));
+    let (unit, name) = whole.unwrap_or((1, "s"));
+    format!("{}{name}", seconds / unit)
+}

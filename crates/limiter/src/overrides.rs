@@ -20,8 +20,7 @@ use super::allowance::Allowance;
 use super::descriptor::Entry;
 use super::limit::{CountRefused, Limit};
 use super::rule::{Level, Overriding, Rule};
-use super::timestamp::Timestamp;
-use super::unit::Unit;
+use super::time::{Timestamp, Unit};
 
 /// An override of one descriptor.
 #[derive(Clone, Debug)]

@@ -16,10 +16,9 @@
 
 use super::algorithm::{Outcome, State};
 use super::descriptor::{Hits, Operation};
-use super::limit::{CountRefused, Limit};
-use super::penalty::Penalty;
+use super::limit::{CountRefused, Limit, Penalty};
 use super::reservation::{ReservationOutcome, Step};
-use super::timestamp::Timestamp;
+use super::time::Timestamp;
 
 /// What a penalty remembers of a key. All zeros remembers nothing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

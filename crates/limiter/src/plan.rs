@@ -7,6 +7,7 @@
 //!
 //! What it deliberately does not do: count, ask the time, know which store will decide.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::algorithm::{Algorithm, FixedWindow, Outcome, TokenBucket};
@@ -16,14 +17,12 @@ use super::descriptor::{Descriptor, Entry, Hits, Operation, Override, Request};
 use super::key::{BucketIdentity, BucketNaming, KeyHasher, hash_holder};
 use super::limit::{CountRefused, Limit};
 use super::limit_table::TableLine;
-use super::on_undecided::OnUndecided;
 use super::pattern::{MATCHING_STEPS_MAX, StepBudget};
 use super::planned_steps::PlannedSteps;
-use super::replacements::Replacements;
 use super::reservation::{COST_ONE, ReservationOutcome, Step};
 use super::rule::Rule;
-use super::rule_set::{MatchedRules, RuleSet};
-use super::timestamp::Timestamp;
+use super::rule_set::{MatchedRules, OnUndecided, RuleSet};
+use super::time::Timestamp;
 
 /// The plan of one descriptor.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -655,5 +654,56 @@ impl PlanBuffer {
             bucket_name: None,
         });
         self.rule_positions.push(identity.rule.map(Rule::position));
+    }
+}
+
+/// The names that matched rules replace. A look-up takes one step, however many names there are.
+#[derive(Default)]
+pub(super) struct Replacements<'r> {
+    names: HashMap<&'r str, ReplacedBy>,
+}
+
+/// The rules that replace one name. A rule that names itself replaces only other rules of that
+/// name.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) enum ReplacedBy {
+    /// Only the rule with this index.
+    Rule(usize),
+    Several,
+}
+
+// === impl Replacements ===
+
+impl<'r> Replacements<'r> {
+    /// Adds the names that a matched rule replaces. Few rules have any.
+    #[inline]
+    pub(super) fn add(&mut self, rule: &'r Rule) {
+        if !rule.replaces.is_empty() {
+            self.add_names(rule);
+        }
+    }
+
+    #[cold]
+    fn add_names(&mut self, rule: &'r Rule) {
+        for name in &rule.replaces {
+            let by = self
+                .names
+                .entry(name)
+                .or_insert(ReplacedBy::Rule(rule.index));
+            if *by != ReplacedBy::Rule(rule.index) {
+                *by = ReplacedBy::Several;
+            }
+        }
+    }
+
+    /// Whether another matched rule replaces this one. It is then not counted.
+    pub(super) fn replaces(&self, rule: &Rule) -> bool {
+        // Most rule sets replace nothing. Then no name is hashed.
+        !self.names.is_empty()
+            && match self.names.get(rule.name.as_str()) {
+                None => false,
+                Some(ReplacedBy::Several) => true,
+                Some(ReplacedBy::Rule(index)) => *index != rule.index,
+            }
     }
 }

@@ -19,8 +19,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::address::Prefix;
 use super::descriptor::Entry;
-use super::descriptor_matcher::DescriptorMatcher;
-use super::node_match::{MatchKind, NodeIndex};
+use super::descriptor_matcher::{DescriptorMatcher, MatchKind, NodeIndex};
 use super::pattern::StepBudget;
 use super::rule::Level;
 use super::values::Values;

@@ -11,12 +11,11 @@ use std::sync::Arc;
 
 use super::address::{Address, Prefix};
 use super::allowance::Allowance;
-use super::calendar::Calendar;
 use super::descriptor::Entry;
 use super::limit::Limit;
 use super::limit_table::{RuleLines, TableLine};
 use super::reservation::{COST_ONE, Cost, ReserveRule};
-use super::timestamp::Timestamp;
+use super::time::{Calendar, Timestamp};
 use super::values::{LevelValues, Values};
 
 /// One level of the tree, as configured.

@@ -18,21 +18,19 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::ops::Range;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use super::descriptor::Entry;
-use super::descriptor_matcher::{DescriptorMatcher, get};
+pub use super::descriptor_matcher::{AddNodeError, MatchKind};
+use super::descriptor_matcher::{DescriptorMatcher, NodeIndex, get};
 use super::limit_table::{LimitTable, RuleLines, TableLine};
-use super::node_match::NodeIndex;
-use super::on_undecided::OnUndecided;
 use super::overrides::{OverrideCounts, Overrides, RuleOverride, WithoutEffect};
 use super::pattern::{MATCHING_STEPS_MAX, PatternCompiler, PatternError, StepBudget};
 use super::reachability::ShadowSearch;
+pub use super::reachability::{ANY_TEXT, RegexWords, Shadowed, ShadowedPart};
 use super::rule::{Level, LimitFromRequest, Rule};
 use super::values::Values;
-
-pub use super::node_match::{AddNodeError, MatchKind};
-pub use super::reachability::{ANY_TEXT, RegexWords, Shadowed, ShadowedPart};
 
 /// The rules of all domains. Immutable once in use: a reload makes a new set.
 #[derive(Clone, Debug, Default)]
@@ -757,5 +755,29 @@ impl<'r> DomainRules<'r> {
         let line = by_value.table.find(value)?;
         let rules = by_value.forms.get(by_value.table.form_of(line))?;
         Some((self.rules.rules.get(rules.clone())?, line))
+    }
+}
+
+crate::named! {
+    /// The answer to a request that a store did not decide, or that exceeds a bound. Not every
+    /// setting allows each. The rules of a domain can set it for the store that replicas share.
+    pub enum OnUndecided {
+        /// An error. The caller decides.
+        Error = "error",
+        /// The request passes.
+        Allow = "allow",
+        /// The request is refused.
+        Deny = "deny",
+        /// This replica decides alone, with each limit divided by the number of replicas.
+        Local = "local",
+    }
+}
+
+impl FromStr for OnUndecided {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|one| one.name() == name);
+        known.ok_or_else(|| "use error, allow, deny or local".to_owned())
     }
 }

@@ -48,7 +48,7 @@ use std::fmt;
 use super::descriptor::{Hits, Holder, Operation};
 use super::limit::{CountRefused, Limit};
 use super::reservation::{Expiry, OnExpiry, Otherwise, ReservationOutcome, Step};
-use super::timestamp::Timestamp;
+use super::time::Timestamp;
 use settle::Settling;
 
 pub use concurrency::Concurrency;
