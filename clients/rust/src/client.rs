@@ -305,6 +305,7 @@ impl Inner {
         let remember = |decision: &Decision| {
             if let Some(cache) = cache
                 && !decision.allowed
+                && decision.error.is_none()
             {
                 let key = DescriptorKey::new(domain, &check.descriptors);
                 cache.remember(key, check, decision, self.options.clock.now());
@@ -325,6 +326,14 @@ impl Inner {
             },
             Step::Send => {}
         }
+        // On the heap: the memory of a call would be a part of every check.
+        let decision = Box::pin(self.send(domain, check, start)).await?;
+        remember(&decision);
+        Ok(decision)
+    }
+
+    /// Decides a check by a call, or by `on_error`.
+    async fn send(&self, domain: &str, check: &Check, start: Instant) -> Result<Decision, Error> {
         let deadline = start + self.options.deadline;
         let answer = async {
             match self.options.protocol {
@@ -348,7 +357,6 @@ impl Inner {
         match self.guarded(answer).await {
             Ok(decision) => {
                 self.validate_domain(domain, &decision)?;
-                remember(&decision);
                 Ok(decision)
             }
             Err(Error::Closed) => Err(Error::Closed),

@@ -13,10 +13,32 @@ use crate::{Decision, Limit, Source};
 /// `Retry-After` of a request refused by `on_error: deny`.
 const RETRY_AFTER_ERROR: Duration = Duration::from_secs(1);
 
+/// Limit, remaining and reset.
+static RATE_LIMIT: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+];
+static X_RATE_LIMIT: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
+/// Headers of a decision, to be inserted into those of a response.
+pub(crate) type Headers = Vec<(HeaderName, HeaderValue)>;
+
+/// Inserts the headers of a decision. They replace others of their names.
+pub(crate) fn insert(headers: Headers, into: &mut HeaderMap) {
+    for (name, value) in headers {
+        into.insert(name, value);
+    }
+}
+
 /// What becomes of a request.
 pub(crate) enum Outcome<R> {
     /// It passes, and its response gets these headers.
-    Pass(HeaderMap),
+    Pass(Headers),
     /// It is answered at once.
     Answer(R),
 }
@@ -27,7 +49,7 @@ impl Options {
         B: From<bytes::Bytes>,
     {
         if self.shadow {
-            return Outcome::Pass(HeaderMap::new());
+            return Outcome::Pass(Headers::new());
         }
         let headers = self.rate_limit_headers(decision);
         if decision.allowed {
@@ -45,7 +67,7 @@ impl Options {
         }
         let mut answer = Response::new(B::from(self.body.clone()));
         *answer.status_mut() = self.status;
-        *answer.headers_mut() = headers;
+        insert(headers, answer.headers_mut());
         answer
             .headers_mut()
             .insert(CONTENT_TYPE, self.content_type.clone());
@@ -58,7 +80,7 @@ impl Options {
 
     pub(crate) fn grpc_outcome<B: Default>(&self, decision: &Decision) -> Outcome<Response<B>> {
         if self.shadow {
-            return Outcome::Pass(HeaderMap::new());
+            return Outcome::Pass(Headers::new());
         }
         let headers = self.rate_limit_headers(decision);
         if decision.allowed {
@@ -71,46 +93,36 @@ impl Options {
         }
         let retry = decision.retry_after;
         let mut answer = grpc_answer(Code::ResourceExhausted, "rate limited", retry);
-        answer.headers_mut().extend(headers);
+        insert(headers, answer.headers_mut());
         Outcome::Answer(answer)
     }
 
     /// Headers of the tightest limit, in each style.
-    fn rate_limit_headers(&self, decision: &Decision) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn rate_limit_headers(&self, decision: &Decision) -> Headers {
         if decision.source == Source::Deny {
-            return headers;
+            return Headers::new();
         }
         let Some(limit) = decision.tightest() else {
-            return headers;
+            return Headers::new();
         };
+        let mut headers = Headers::with_capacity(3 * self.headers.len());
         // The limits of a lease are as they were when it was granted.
         let (remaining, reset) = match (decision.source, decision.remaining) {
             (Source::Lease, Some(remaining)) => (remaining, decision.reset),
             _ => (limit.remaining, limit.reset),
         };
         for style in &self.headers {
-            let (limit_name, remaining_name, reset_name) = match style {
+            let [limit_name, remaining_name, reset_name] = match style {
                 HeaderStyle::Policy => {
-                    let [policy, current] = policy_headers(limit, remaining, reset);
-                    headers.extend([policy, current]);
+                    headers.extend(policy_headers(limit, remaining, reset));
                     continue;
                 }
-                HeaderStyle::RateLimit => {
-                    ("ratelimit-limit", "ratelimit-remaining", "ratelimit-reset")
-                }
-                HeaderStyle::XRateLimit => (
-                    "x-ratelimit-limit",
-                    "x-ratelimit-remaining",
-                    "x-ratelimit-reset",
-                ),
+                HeaderStyle::RateLimit => &RATE_LIMIT,
+                HeaderStyle::XRateLimit => &X_RATE_LIMIT,
             };
-            let name = HeaderName::from_static;
-            headers.insert(name(limit_name), limit.requests_per_unit.into());
-            headers.insert(name(remaining_name), remaining.into());
-            if let Some(reset) = reset {
-                headers.insert(name(reset_name), seconds(reset));
-            }
+            headers.push((limit_name.clone(), limit.requests_per_unit.into()));
+            headers.push((remaining_name.clone(), remaining.into()));
+            headers.extend(reset.map(|reset| (reset_name.clone(), seconds(reset))));
         }
         headers
     }

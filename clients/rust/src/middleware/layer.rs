@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::answer::{Outcome, grpc_failure, http_failure};
+use super::answer::{Headers, Outcome, grpc_failure, http_failure, insert};
 use super::{Count, Limiter, RateLimit};
 use crate::{Check, Client, Decision};
 
@@ -162,24 +162,24 @@ where
     L: Limiter,
 {
     let (parts, body) = request.into_parts();
-    let mut headers = HeaderMap::new();
+    let mut headers = Headers::new();
     let mut hits = None;
     if let Some(check) = limit.check_of(&parts) {
-        match limit.decide(&parts, &check).await {
+        let counted = check.dry_run.then(|| check.clone().dry_run(false));
+        match limit.decide(&parts, check).await {
             Ok(decision) => {
                 headers = match outcome(&limit, &decision) {
                     Outcome::Pass(headers) => headers,
                     Outcome::Answer(answer) => return Ok(answer),
                 };
                 // Nothing is counted without the service.
-                if check.dry_run && decision.error.is_none() {
-                    hits = Some(Hits {
-                        limiter: limit.limiter.clone(),
-                        check: check.dry_run(false),
-                        count: limit.options.count,
-                        failed: true,
-                    });
-                }
+                let counted = counted.filter(|_| decision.error.is_none());
+                hits = counted.map(|check| Hits {
+                    limiter: limit.limiter.clone(),
+                    check,
+                    count: limit.options.count,
+                    failed: true,
+                });
             }
             Err(_) if limit.options.shadow => {}
             Err(_) => return Ok(failure()),
@@ -189,7 +189,7 @@ where
     if let Some(hits) = &mut hits {
         hits.failed = failed(&response);
     }
-    response.headers_mut().extend(headers);
+    insert(headers, response.headers_mut());
     Ok(response)
 }
 

@@ -168,8 +168,8 @@ impl<L: Limiter> RateLimit<L> {
     }
 
     /// Makes the check of a request.
-    async fn decide(&self, request: &Parts, check: &Check) -> Result<Decision, Error> {
-        let result = self.limiter.check(check.clone()).await;
+    async fn decide(&self, request: &Parts, check: Check) -> Result<Decision, Error> {
+        let result = self.limiter.check(check).await;
         if let (Ok(decision), Some(on_decision)) = (&result, &self.options.on_decision) {
             // A panic of the program's function must not change the answer.
             let _panicked = catch_unwind(AssertUnwindSafe(|| on_decision(request, decision)));
