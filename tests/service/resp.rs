@@ -59,7 +59,8 @@ impl Client {
     }
 }
 
-fn array(command: &str) -> Vec<u8> {
+/// A command as an array of strings.
+pub(super) fn array(command: &str) -> Vec<u8> {
     let words: Vec<_> = command.split(' ').collect();
     let each = words.iter();
     let each = each.map(|word| format!("${}\r\n{word}\r\n", word.len()));

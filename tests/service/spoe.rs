@@ -19,7 +19,7 @@ const AGENT_HELLO: u8 = 101;
 const AGENT_DISCONNECT: u8 = 102;
 const ACK: u8 = 103;
 
-struct HaProxy(TcpStream);
+pub(super) struct HaProxy(TcpStream);
 
 /// A frame of HAProxy, whose stream has this number.
 fn frame(kind: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
@@ -48,7 +48,12 @@ fn hello(more: &[u8]) -> Vec<u8> {
 
 /// A message of a client.
 fn notify(stream: u8, client: &str) -> Vec<u8> {
-    let payload = [text("edge"), vec![1], text("client"), vec![8], text(client)];
+    message(stream, "edge", "client", client)
+}
+
+/// A message of one entry.
+pub(super) fn message(stream: u8, domain: &str, key: &str, value: &str) -> Vec<u8> {
+    let payload = [text(domain), vec![1], text(key), vec![8], text(value)];
     frame(NOTIFY, stream, &payload.concat())
 }
 
@@ -75,19 +80,19 @@ impl HaProxy {
         Self(stream)
     }
 
-    fn greeted(at: SocketAddr) -> Self {
+    pub(super) fn greeted(at: SocketAddr) -> Self {
         let mut haproxy = Self::open(at);
         haproxy.send(&hello(&[]));
         assert_eq!(haproxy.receive().0, AGENT_HELLO);
         haproxy
     }
 
-    fn send(&mut self, bytes: &[u8]) {
+    pub(super) fn send(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).unwrap();
     }
 
     /// The type, the stream and the payload of the next frame.
-    fn receive(&mut self) -> (u8, u8, Vec<u8>) {
+    pub(super) fn receive(&mut self) -> (u8, u8, Vec<u8>) {
         let mut head = [0; 4];
         self.0.read_exact(&mut head).unwrap();
         let mut body = vec![0; usize::try_from(u32::from_be_bytes(head)).unwrap()];

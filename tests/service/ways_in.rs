@@ -4,7 +4,8 @@
 //! The answers are written out, so a fault in `pipeline::begin` or `pipeline::end` is found in
 //! each of them.
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -19,15 +20,23 @@ use tollgate_test_support::grpc_client::{
     Descriptor, RateLimitRequest, channel, descriptor, hits, request,
 };
 use tollgate_test_support::http_client::http;
+use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::in_process::Service;
 
 use super::api::{body, post};
+use super::flags;
 use super::grpc::gzip::gzipped;
 use super::grpc::raw::{Raw, call};
 use super::recording::{Stream, items};
+use super::resp::array;
+use super::spoe::{HaProxy, message};
 
 const RULES: &str = "
 domain: d
+requests:
+  trusted_proxies: [127.0.0.1]
+  descriptors:
+    - - { key: k, header: x-k }
 descriptors:
   - key: k
     rate_limit: { unit: hour, requests_per_unit: 2 }
@@ -164,7 +173,7 @@ async fn each_way_answers_as_written() {
 const HITS: &str = r#"ratelimit_service_rate_limit_total_hits{domain="d",key1="k",key2=""}"#;
 
 /// Every way in, except that candidates and replays decide what came by another one.
-const WAYS: [&str; 8] = [
+const WAYS: [&str; 11] = [
     "fast path",
     "routes",
     "json",
@@ -173,7 +182,13 @@ const WAYS: [&str; 8] = [
     "tollgate.v1 batch",
     "tollgate.v1 stream",
     "kuadrant",
+    "auth",
+    "resp",
+    "spoe",
 ];
+
+/// The counter of requests for a domain without rules.
+const UNKNOWN: &str = r#"ratelimit_service_rate_limit_domain_not_found{domain="elsewhere"}"#;
 
 /// Sends a request of one hit of a key by the API. The error is a code.
 async fn by_api(service: &Service, way: &str, domain: &str) -> Result<(), String> {
@@ -228,25 +243,66 @@ async fn by_api(service: &Service, way: &str, domain: &str) -> Result<(), String
     }
 }
 
-#[tokio::test]
+/// Sends a request of one hit of a key to the listener of a proxy. The error is what came back.
+fn by_ingress(at: SocketAddr, way: &str, domain: &str) -> Result<(), String> {
+    let (is_decided, answer) = match way {
+        "auth" => {
+            let headers: [(&str, &[u8]); 4] = [
+                ("x-forwarded-for", b"192.0.2.7"),
+                ("x-forwarded-method", b"GET"),
+                ("x-forwarded-uri", b"/"),
+                ("x-k", b"v"),
+            ];
+            let answer = HttpConnection::open(at).get_with(&format!("/auth/{domain}"), &headers);
+            ([200, 429].contains(&answer.status), format!("{answer:?}"))
+        }
+        "resp" => {
+            let mut stream = TcpStream::connect(at).unwrap();
+            let sent = array(&format!("TG.CHECK {domain} 1 k v"));
+            stream.write_all(&sent).unwrap();
+            let mut first = [0];
+            stream.read_exact(&mut first).unwrap();
+            (first == *b"*", format!("{first:?}"))
+        }
+        _ => {
+            let mut haproxy = HaProxy::greeted(at);
+            haproxy.send(&message(1, domain, "k", "v"));
+            let (_, _, variables) = haproxy.receive();
+            (!variables.is_empty(), format!("{variables:?}"))
+        }
+    };
+    is_decided.then_some(()).ok_or(answer)
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn each_way_counts_records_and_requires_a_domain() {
     let mut all = Vec::new();
     for name in WAYS {
-        let service = Service::start(RULES, &[]).await;
+        let is_ingress = ["auth", "resp", "spoe"].contains(&name);
+        let listener = format!("--{name}-port 0 --ingress-host 127.0.0.1");
+        let listener = if is_ingress {
+            flags(&listener)
+        } else {
+            Vec::new()
+        };
+        let service = Service::start(RULES, &listener).await;
         let recording = Stream::open(service.admin, "").await;
-        let is_api = !["fast path", "routes", "json"].contains(&name);
-        let ask = async |domain: &str| {
-            if is_api {
-                return by_api(&service, name, domain).await;
+        let ask = async |domain: &str| match name {
+            _ if is_ingress => by_ingress(service.ingresses[0], name, domain),
+            "fast path" | "routes" | "json" => {
+                let mut way = Way::open(&service, name).await;
+                let asked = request(domain, vec![hits("k", "v", 1)]);
+                way.ask(&asked).await.map(drop)
             }
-            let mut way = Way::open(&service, name).await;
-            let asked = request(domain, vec![hits("k", "v", 1)]);
-            way.ask(&asked).await.map(drop)
+            _ => by_api(&service, name, domain).await,
         };
         for _ in 0..3 {
             assert_eq!(ask("d").await, Ok(()), "{name}");
         }
+        // Forward auth has no mapping for a domain without rules.
+        assert_eq!(ask("elsewhere").await.is_ok(), name != "auth", "{name}");
         let counted = service.metric(HITS);
+        let unknown = service.metric(UNKNOWN);
         let without_domain = ask("").await.is_err();
         service.stop().await.unwrap();
         let items = items(&recording.rest().await);
@@ -255,7 +311,8 @@ async fn each_way_counts_records_and_requires_a_domain() {
             Kind::Request(one) | Kind::Call(one) => of_domain(&one.request),
             _ => false,
         });
-        all.push((name, counted, recorded.count(), without_domain));
+        all.push((name, counted, recorded.count(), without_domain, unknown));
     }
-    assert_eq!(all, WAYS.map(|name| (name, 3, 3, true)));
+    let expected = WAYS.map(|name| (name, 3, 3, true, u64::from(name != "auth")));
+    assert_eq!(all, expected);
 }
