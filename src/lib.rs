@@ -1,13 +1,4 @@
-//! tollgate: a rate-limit decision service. This file is the map of the code and holds no logic.
-//!
-//! ```text
-//! socket → net (accept, TLS) → grpc (HTTP/2, every call that has arrived)
-//!        → pipeline (decode, plan)
-//!        → store         memory: key → partition → queue → worker → algorithm
-//!                        redis:  queue → a node's worker → one script for all checks that wait
-//!                        lease:  key → partition → queue → worker → a lease, or redis for more
-//!        → pipeline (decide, observe, encode) → grpc (one write for all answers) → socket
-//! ```
+//! tollgate: a rate-limit decision service. `ARCHITECTURE.md` is the map of the code.
 
 #![cfg_attr(not(feature = "tools"), allow(dead_code, unused_imports))] // what only tools use
 

@@ -12,6 +12,7 @@
 //! | `api` | what the endpoints of port 6070 share |
 //! | `query` | parameters and errors |
 //! | `limits`, `rates` | `GET /limits`, and hits a second |
+//! | `history` | the hits of the last minute |
 //! | `quotas` | `GET /quotas` |
 //! | `state` | `GET /partitions`, `GET /top`, and the `state` event |
 //! | `events` | `GET /events`, `GET /decisions` |

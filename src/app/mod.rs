@@ -10,6 +10,7 @@
 //! | `decisions` | builds the memory of the last decisions, and the decision log |
 //! | `hash_key` | reads hash keys; how values are shown |
 //! | `store` | builds the configured store |
+//! | `overrides` | overrides that replicas share |
 //! | `snapshot` | loads the buckets in memory from a file, and writes them |
 //! | `tls` | loads the certificates of ports and reloads them |
 //! | `rules` | changes the rules while the service runs: files, xDS, candidates, shadow modes |

@@ -1,8 +1,17 @@
 //! The gRPC server: the crate `tollgate_http2` in front, tonic's routes behind it.
 //!
-//! ShouldRateLimit is decoded straight from a connection's bytes and decided in batches, one per
-//! worker thread ([`connection`], [`batcher`]). Every other call, and every unusual one, goes to
-//! tonic's routes ([`slow_path`]): health, reflection, compressed or malformed requests.
+//! ShouldRateLimit and plain checks of the API are decoded straight from a connection's bytes and
+//! decided in batches, one per worker thread, by its [`Batcher`](crate::pipeline::Batcher). Every
+//! other call, and every unusual one, goes to tonic's routes: health, reflection, compressed or
+//! malformed requests.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `connection` | frames of a connection, and which way each call goes |
+//! | `connection_supervisor` | idle, old and slow connections |
+//! | `slow_path`, `layers` | the side of tonic |
+//! | `server`, `worker_threads`, `context` | threads, and what they share |
+//! | `service`, `services` | the routes |
 
 #[cfg(test)]
 mod allocations;

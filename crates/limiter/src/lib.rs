@@ -8,15 +8,16 @@
 //! | --- | --- |
 //! | `named` | [`named!`]: enums whose variants have names |
 //! | `time` | [`Timestamp`], [`Unit`], [`Calendar`], [`Span`], [`Weekday`] |
+//! | `reservation` | [`Step`], [`Cost`], [`Expiry`], [`ReserveRule`]: hits that are settled later |
 //! | `limit` | [`Window`], [`Rate`], [`CountRefused`], [`Limit`]: valid by construction; [`Penalty`] |
 //! | `descriptor` | [`Request`], [`Descriptor`], [`Entry`], [`Operation`], [`Override`] |
 //! | `algorithm` | [`Algorithm`], [`State`], [`Outcome`] and the table [`ALGORITHMS`] |
 //! | `address` | [`Address`], [`Prefix`]: values that are IP addresses |
 //! | `pattern` | [`Pattern`], [`PatternMatcher`], [`PatternCompiler`]: wildcards and regexes |
 //! | `values` | [`Values`], [`LevelValues`]: the values of a level, and their text in labels |
-//! | `rule` | [`Rule`], [`Level`], [`Allowance`], [`Candidate`], [`OverLimitResponse`]: one configured limit |
 //! | `allowance` | [`Allowance`]: a limit and its algorithm |
 //! | `limit_table` | [`LimitTable`], [`LimitTableBuilder`]: limits by the value of an entry |
+//! | `rule` | [`Rule`], [`Level`], [`Candidate`], [`OverLimitResponse`]: one configured limit |
 //! | `descriptor_matcher` | [`MatchKind`], [`AddNodeError`]; finds the child node that matches an entry |
 //! | `reachability` | [`Shadowed`]: levels that no entry reaches |
 //! | `overrides` | [`RuleOverride`]: limits of single descriptors, for a time |
@@ -33,49 +34,28 @@
 
 #![forbid(unsafe_code)]
 
-mod named;
-
-pub mod time;
-
-pub mod limit;
-
-pub mod descriptor;
-
-pub mod algorithm;
-
 pub mod address;
-
-pub mod pattern;
-
-pub mod values;
-
+pub mod algorithm;
 pub mod allowance;
-
-pub mod limit_table;
-
-pub mod rule;
-
-mod overrides;
-
-mod descriptor_matcher;
-
-mod reachability;
-
-pub mod rule_set;
-
-pub mod key;
-
 pub mod check;
-
-pub mod reservation;
-
-mod planned_steps;
-
-pub mod plan;
-
-pub mod penalty_state;
-
 pub mod decision;
+pub mod descriptor;
+mod descriptor_matcher;
+pub mod key;
+pub mod limit;
+pub mod limit_table;
+mod named;
+mod overrides;
+pub mod pattern;
+pub mod penalty_state;
+pub mod plan;
+mod planned_steps;
+mod reachability;
+pub mod reservation;
+pub mod rule;
+pub mod rule_set;
+pub mod time;
+pub mod values;
 
 pub use address::{Address, Prefix, PrefixError};
 pub use algorithm::{

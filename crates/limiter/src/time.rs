@@ -6,8 +6,8 @@
 //! and no window can make it wrap.
 //!
 //! Why calendars: "10,000 a month" means a calendar month. A window of 30 days counted from 1970 is
-//! not that month, and a window of 24 hours is not every day. A [`Calendar`] gives the [`Span`] that
-//! contains an instant. Spans adjoin, so every instant is in exactly one. Spans can differ in
+//! not that month, and a window of 24 hours is not every day. A [`Calendar`] gives the [`Span`]
+//! that contains an instant. Spans adjoin, so every instant is in exactly one. Spans can differ in
 //! length. A calendar is identified by its name, which states all that decides its spans, so a
 //! limit can hold a reference and still be compared and hashed.
 //!

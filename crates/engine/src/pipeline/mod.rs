@@ -12,7 +12,9 @@
 //! | --- | --- |
 //! | `batcher`, `in_flight`, `threads`, `own_thread` | the batcher of a thread, what waits for its store, and how tasks and tests reach it |
 //! | `alone` | one request without a thread |
-//! | `begin`, `decode`, `message`, `overrides` | the first half: message, plan, and what an operator set for a descriptor |
+//! | `begin` | the first half: validates a request and plans it |
+//! | `decode`, `message` | read the message in place; what its fields mean, such as hits |
+//! | `overrides` | what an operator set for a descriptor |
 //! | `pending` | a request between the halves |
 //! | `end`, `encode`, `encode_check`, `headers`, `dynamic_metadata` | the second half: decision and response |
 //! | `excess` | bounds of requests |

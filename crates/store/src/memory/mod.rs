@@ -9,8 +9,17 @@
 //! more of them than accepted checks. They are sent wherever an answer may be lost: by the caller,
 //! by the reply's channel, by the worker.
 //!
-//! Buckets are not shared with other processes. They survive a restart only in a snapshot
-//! (`copying`, `loading`).
+//! Buckets are not shared with other processes. They survive a restart only in a snapshot.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `ownership` | who may decide in a partition: its worker, or a thread with few checks |
+//! | `worker`, `decider` | the task of a partition; what decides a batch, and reads the clock |
+//! | `partition`, `bucket`, `table`, `marks_table` | the buckets |
+//! | `eviction` | the bound in bytes, and which buckets go first |
+//! | `reset_times` | refunds that a reset makes void |
+//! | `direct` | a partition without queue and task |
+//! | `copying`, `loading` | snapshots |
 
 mod bucket;
 mod copying;

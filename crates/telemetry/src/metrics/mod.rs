@@ -11,7 +11,7 @@
 //! | `caller_leases` | leases that callers hold, and what they say of them |
 //! | `connections` | connections, TLS handshakes, certificates |
 //! | `service` | rules, xDS, the admin listener, recordings, snapshots, traces, statsd, logs |
-//! | `limits` | hits by limit; `limit` has the counters of one, and the series that sum them |
+//! | `limits` | hits by limit, with unknown domains; `limit`: the counters of one, and their sums |
 //! | `reservations` | steps of reservations by limit, and how far they were off |
 //! | `label`, `label_sets`, `request_sets` | label sets of rules and of requests, their bounds, and when they are freed |
 //! | `counts` | counts of many tasks, and sums of one, added to them once a batch |

@@ -1,10 +1,19 @@
-//! tollgate's own API: checks, reservations and their settling, for HTTP, gRPC and Kuadrant's RPCs.
+//! tollgate's own API: checks, reservations and leases of callers, for HTTP, gRPC and Kuadrant's
+//! RPCs.
 //!
 //! A call becomes a request of the one decision path: a message, and beside it an
 //! [`ApiCall`](super::api_call::ApiCall).
 //! `begin` plans it with the rules in use, and the checks of the plan then become the operation of
 //! the call. `end` decides and counts it as any other request. So bounds, settings, metrics and
 //! decision records mean the same for every caller.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `call`, `answer` | one call, and its answer |
+//! | `operations` | what each check of a plan becomes |
+//! | `settling` | commits, releases and extensions of reservations |
+//! | `leases`, `lease_id` | leases of callers |
+//! | `bounds` | bounds of calls, and ids |
 //!
 //! What it deliberately does not do: read JSON or protobuf.
 
