@@ -84,22 +84,25 @@ impl Workload {
     /// Uses an algorithm, still always allowed. Algorithms that store single hits forget them
     /// within about a second.
     pub(crate) fn by(self, algorithm: &dyn Algorithm) -> Self {
-        let requests = algorithm.requests_max();
-        let has = |choice| algorithm.options().contains(&choice);
+        let requests = algorithm.facts().requests_max;
+        let has = |choice| algorithm.facts().options.contains(&choice);
         let mut limit = format!(
             "requests_per_unit: {requests}, algorithm: {}",
             algorithm.name()
         );
-        limit += match (has(AlgorithmOption::Slots), algorithm.has_marks()) {
+        limit += match (has(AlgorithmOption::Slots), algorithm.facts().has_marks) {
             (true, _) => ", slot_seconds: 1",
             (_, true) => ", unit: second",
             _ => ", unit: year",
         };
-        if algorithm.default_burst(requests) != requests {
+        if algorithm.facts().default_burst(requests) != requests {
             let _ = write!(limit, ", burst: {requests}");
         }
         if has(AlgorithmOption::Segments)
-            && algorithm.variant_for(AlgorithmOption::Segments).is_none()
+            && algorithm
+                .facts()
+                .variant_for(AlgorithmOption::Segments)
+                .is_none()
         {
             limit += ", segments: 6";
         }

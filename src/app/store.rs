@@ -244,7 +244,7 @@ pub(super) fn warn_about_rules_without_leases(rules: &[Rule]) {
         .iter()
         .filter(|rule| match &rule.allowance {
             Allowance::Limited { algorithm, .. } => {
-                algorithm.lease_policy() == LeasePolicy::Never || rule.reserve.is_some()
+                algorithm.facts().lease_policy == LeasePolicy::Never || rule.reserve.is_some()
             }
             Allowance::Unlimited => false,
         })

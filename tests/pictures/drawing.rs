@@ -247,7 +247,7 @@ impl Axis {
 pub(crate) fn picture(simulation: &Simulation) -> String {
     let axis = Axis { left: 40 };
     let (left, right) = (axis.left, axis.right());
-    let promise = simulation.algorithm.promise();
+    let promise = simulation.algorithm.facts().promise;
     let mut svg = begin(
         (right + 40, 306),
         simulation.algorithm.name(),

@@ -55,11 +55,11 @@ fn every_algorithm_has_a_section_with_picture_promise_and_fields() {
     let expected: Vec<_> = ALGORITHMS.iter().map(|one| one.name()).collect();
     assert_eq!(names, expected, "{PAGE}: a section `## NAME` for each");
     for (algorithm, (name, text)) in ALGORITHMS.iter().zip(&sections) {
-        let promise = format!("\n> {}\n", algorithm.promise());
+        let promise = format!("\n> {}\n", algorithm.facts().promise);
         assert!(text.contains(&promise), "{PAGE}: {name}: wants{promise}");
         let picture = format!("](pictures/{name}.svg)\n");
         assert!(text.contains(&picture), "{PAGE}: {name}: wants its picture");
-        for alias in algorithm.aliases() {
+        for alias in algorithm.facts().aliases {
             assert!(
                 text.contains(&format!("`{alias}`")),
                 "{PAGE}: {name}: {alias}"
@@ -72,7 +72,7 @@ fn every_algorithm_has_a_section_with_picture_promise_and_fields() {
             for field in fields(choice) {
                 assert_eq!(
                     takes.contains(&format!("`{field}`")),
-                    algorithm.options().contains(&choice),
+                    algorithm.facts().options.contains(&choice),
                     "{PAGE}: {name}: {field}"
                 );
             }
@@ -87,7 +87,7 @@ fn every_algorithm_has_a_section_with_picture_promise_and_fields() {
         }
         assert_eq!(
             text.contains("N is at most 10,000"),
-            algorithm.requests_max() == MARKS_REQUESTS_MAX,
+            algorithm.facts().requests_max == MARKS_REQUESTS_MAX,
             "{PAGE}: {name}: its bound"
         );
     }
@@ -114,7 +114,7 @@ fn the_page_opens_with_the_overview_and_each_algorithms_promise() {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
         let name = format!("`{}`", algorithm.name());
         assert!(cells[1].starts_with(&name), "{row}: wants {name}");
-        assert_eq!(cells[2], algorithm.promise());
+        assert_eq!(cells[2], algorithm.facts().promise);
     }
 }
 
@@ -178,7 +178,7 @@ fn left_after_commit(
 fn the_table_of_reservations_says_what_each_algorithm_does() {
     for algorithm in ALGORITHMS.iter().copied() {
         let row = reservation_row(algorithm);
-        if !algorithm.can_reserve() {
+        if !algorithm.facts().can_reserve {
             assert_eq!(row, ["no reservations"; 2], "{algorithm:?}");
             continue;
         }
@@ -253,12 +253,18 @@ const AT: Timestamp = Timestamp::from_seconds(1_800_000_050);
 
 /// A limit of that many per minute, with a full burst, or in flight.
 fn limit(algorithm: &dyn Algorithm, requests: u64) -> Limit {
-    if algorithm.options().contains(&AlgorithmOption::Slots) {
+    if algorithm.facts().options.contains(&AlgorithmOption::Slots) {
         return in_flight(requests, 60);
     }
     let limit = Limit::per(requests, Unit::Minute, NonZeroU32::MIN);
-    if algorithm.options().contains(&AlgorithmOption::Segments)
-        && algorithm.variant_for(AlgorithmOption::Segments).is_none()
+    if algorithm
+        .facts()
+        .options
+        .contains(&AlgorithmOption::Segments)
+        && algorithm
+            .facts()
+            .variant_for(AlgorithmOption::Segments)
+            .is_none()
     {
         return segmented(limit, 4);
     }

@@ -213,7 +213,7 @@ impl Simulation {
 
     /// The fields in which the limit differs from the default.
     fn choices(&self) -> Option<String> {
-        let choices = self.algorithm.options().iter();
+        let choices = self.algorithm.facts().options.iter();
         let mut words = choices.filter_map(|choice| match choice {
             AlgorithmOption::Burst => {
                 (self.limit.burst() == BURST).then(|| format!("burst: {BURST}"))
@@ -233,7 +233,12 @@ impl Simulation {
     /// Further notes on the picture.
     pub(crate) fn note(&self) -> String {
         let mut words = String::from("at a dotted line a new minute begins");
-        if self.algorithm.options().contains(&AlgorithmOption::Slots) {
+        if self
+            .algorithm
+            .facts()
+            .options
+            .contains(&AlgorithmOption::Slots)
+        {
             words = format!("a request lasts {LASTS_S} s; the first {LOST} are never given back");
         } else if self.limit.segments().is_some() {
             words += ", at a thin one a segment";
@@ -257,7 +262,11 @@ impl Bucket {
         self.asked += 1;
         let holder = Holder::from_hash(self.asked);
         let admitted = self.step(Hits::Take(1), holder, at_s).allowed;
-        let slots = self.algorithm.options().contains(&AlgorithmOption::Slots);
+        let slots = self
+            .algorithm
+            .facts()
+            .options
+            .contains(&AlgorithmOption::Slots);
         if slots && admitted && self.asked > LOST {
             self.under_way.push((at_s + LASTS_S, holder));
         }
@@ -300,16 +309,19 @@ fn at(look: u64) -> Timestamp {
 
 /// A limit of N per minute with the algorithm's options.
 fn limit(algorithm: &dyn Algorithm) -> Limit {
-    let usual = algorithm.default_burst(REQUESTS);
+    let usual = algorithm.facts().default_burst(REQUESTS);
     let mut burst = usual;
     let mut segments = None;
     let mut slots = None;
-    for choice in algorithm.options() {
+    for choice in algorithm.facts().options {
         match choice {
             AlgorithmOption::Burst if usual == REQUESTS => burst = BURST,
             // Only those that become nothing else by it are drawn with it.
             AlgorithmOption::Segments
-                if algorithm.variant_for(AlgorithmOption::Segments).is_none() =>
+                if algorithm
+                    .facts()
+                    .variant_for(AlgorithmOption::Segments)
+                    .is_none() =>
             {
                 segments = NonZeroU16::new(SEGMENTS);
             }

@@ -24,7 +24,7 @@ const FIELDS: [(&str, &str, AlgorithmOption); 10] = [
 #[test]
 fn each_field_is_accepted_only_with_algorithms_that_have_it() {
     for algorithm in ALGORITHMS {
-        let has = |choice| algorithm.options().contains(&choice);
+        let has = |choice| algorithm.facts().options.contains(&choice);
         for (field, value, choice) in FIELDS {
             let mut fields = vec![
                 format!("algorithm: {}", algorithm.name()),
@@ -42,7 +42,10 @@ fn each_field_is_accepted_only_with_algorithms_that_have_it() {
                 needs("unit", "week");
             }
             if has(AlgorithmOption::Segments)
-                && algorithm.variant_for(AlgorithmOption::Segments).is_none()
+                && algorithm
+                    .facts()
+                    .variant_for(AlgorithmOption::Segments)
+                    .is_none()
             {
                 needs("segments", "6");
             }

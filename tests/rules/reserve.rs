@@ -25,7 +25,7 @@ fn every_algorithm_takes_reserve_or_rejects_it() {
         let text = format!(
             "domain: d\ndescriptors:\n  - {{key: k, rate_limit: {{{options}, algorithm: {name}, requests_per_unit: 9, reserve: {{amount: 1}}}}}}\n"
         );
-        if algorithm.can_reserve() {
+        if algorithm.facts().can_reserve {
             assert!(good(&text).rules.rules()[0].reserve.is_some(), "{name}");
         } else {
             let errors = bad(&text);

@@ -122,7 +122,7 @@ async fn poll_then_drop<T>(future: impl Future<Output = T>, polls: usize) -> Opt
 }
 
 fn rules_of(algorithm: &dyn Algorithm) -> String {
-    let refused = match algorithm.default_count_refused() {
+    let refused = match algorithm.facts().default_count_refused {
         CountRefused::None => "",
         // Otherwise refused hits would be counted as well.
         _ => ", count_refused: none",

@@ -84,7 +84,8 @@ fn changes(algorithm: &dyn Algorithm) -> Vec<String> {
     let limit = limit_of(10, algorithm);
     let with = |field: &str| limit.replace('}', &format!(", {field}}}"));
     let choices = algorithm
-        .options()
+        .facts()
+        .options
         .iter()
         .filter_map(|choice| match choice {
             AlgorithmOption::Burst if limit.contains("burst") => {
@@ -103,7 +104,7 @@ fn changes(algorithm: &dyn Algorithm) -> Vec<String> {
         });
     let mut changes = vec![limit_of(30, algorithm)];
     changes.extend(choices);
-    if algorithm.options().contains(&AlgorithmOption::Slots) {
+    if algorithm.facts().options.contains(&AlgorithmOption::Slots) {
         changes.push(with("holder_key: id"));
     }
     changes

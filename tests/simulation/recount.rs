@@ -72,7 +72,7 @@ impl Account {
             became: Became::default(),
         };
         Self {
-            has_marks: from_name(algorithm).unwrap().has_marks(),
+            has_marks: from_name(algorithm).unwrap().facts().has_marks,
             pasts: vec![unused.clone()],
             unused,
             readings_seen: 0,

@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tollgate::store::{Purpose, StoreError};
-use tollgate_limiter::{
-    ALGORITHMS, Algorithm, AlgorithmOption, Check, Limit, Operation, Outcome, State, Timestamp,
-};
+use tollgate_limiter::algorithm::Facts;
+use tollgate_limiter::{ALGORITHMS, Algorithm, Check, Limit, Operation, Outcome, State, Timestamp};
 
 use super::inline::{Bench, MANY, ONE_PARTITION, allowed, receive, send};
 use super::{PATIENCE, check, idle, wait_for_answers};
@@ -29,16 +28,8 @@ struct Stopped {
 }
 
 impl Algorithm for Stopped {
-    fn name(&self) -> &'static str {
-        "stopped"
-    }
-
-    fn promise(&self) -> &'static str {
-        ALGORITHMS[0].promise()
-    }
-
-    fn options(&self) -> &'static [AlgorithmOption] {
-        ALGORITHMS[0].options()
+    fn facts(&self) -> &Facts {
+        ALGORITHMS[0].facts()
     }
 
     fn decide(

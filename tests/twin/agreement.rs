@@ -121,7 +121,7 @@ fn unpacked(bucket: &[u8], algorithm: &dyn Algorithm) -> Kept {
         u64::from_le_bytes(all)
     };
     let (head, behind) = bucket.split_at(HEAD_LEN);
-    let slots = algorithm.options().contains(&AlgorithmOption::Slots);
+    let slots = algorithm.facts().options.contains(&AlgorithmOption::Slots);
     let marks = behind.chunks(if slots { 20 } else { 12 }).map(|mark| Mark {
         at: Timestamp::from_us(number(&mark[..7])),
         hits: number(&mark[7..12]),

@@ -204,7 +204,7 @@ fn a_check_that_changes_nothing_is_not_written() {
             &check(*algorithm, 2, Hits::Refund(0)),
             soon,
         );
-        if algorithm.default_count_refused() == tollgate_limiter::CountRefused::None {
+        if algorithm.facts().default_count_refused == tollgate_limiter::CountRefused::None {
             let refused = one(
                 &mut connection,
                 key,

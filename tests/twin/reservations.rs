@@ -239,7 +239,7 @@ fn agree(algorithm: &'static dyn Algorithm) {
 
 #[test]
 fn reservations_agree_in_every_algorithm_that_can_reserve() {
-    let can_reserve = ALGORITHMS.iter().filter(|one| one.can_reserve());
+    let can_reserve = ALGORITHMS.iter().filter(|one| one.facts().can_reserve);
     std::thread::scope(|threads| {
         for algorithm in can_reserve {
             threads.spawn(|| agree(*algorithm));

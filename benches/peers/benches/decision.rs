@@ -87,7 +87,7 @@ fn decisions(criterion: &mut Criterion) {
         });
     });
 
-    for algorithm in ALGORITHMS.iter().filter(|algorithm| !algorithm.has_marks()) {
+    for algorithm in ALGORITHMS.iter().filter(|algorithm| !algorithm.facts().has_marks) {
         let limit = tollgate_limiter::Limit::per(u32::MAX, Unit::Year, NonZeroU32::MIN);
         // Time is an argument: a worker reads the clock once per batch.
         let mut now = SystemClock::new().now();

@@ -28,10 +28,10 @@ impl Allowance {
             return None;
         };
         let requests = numbers.requests();
-        let default_burst = algorithm.default_burst(limit.requests());
+        let default_burst = algorithm.facts().default_burst(limit.requests());
         let burst = match requests {
             0 => 0,
-            _ if limit.burst() == default_burst => algorithm.default_burst(requests),
+            _ if limit.burst() == default_burst => algorithm.facts().default_burst(requests),
             _ => limit.burst(),
         };
         let mut adjusted = *limit;
@@ -47,8 +47,8 @@ impl Allowance {
                 adjusted = adjusted.with_penalty(*penalty);
             }
         }
-        let fits = requests <= algorithm.requests_max()
-            && adjusted.window().as_us() <= algorithm.window_max_us();
+        let fits = requests <= algorithm.facts().requests_max
+            && adjusted.window().as_us() <= algorithm.facts().window_max_us;
         fits.then(|| adjusted.with_requests(requests, burst))
     }
 }

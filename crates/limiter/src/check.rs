@@ -82,7 +82,7 @@ impl Check {
     /// Whether refused hits can be lost: its algorithm counts hits, and not slots.
     #[inline]
     pub fn can_lose_charges(&self) -> bool {
-        let options = self.algorithm.options();
+        let options = self.algorithm.facts().options;
         options.contains(&AlgorithmOption::CountRefused)
     }
 

@@ -192,7 +192,11 @@ impl DenialCache {
 /// Whether a denial of this check implies that the next equal check is denied too, and that sending
 /// it would change nothing.
 fn says_for_sure(check: &Check) -> bool {
-    let slots = check.algorithm.options().contains(&AlgorithmOption::Slots);
+    let slots = check
+        .algorithm
+        .facts()
+        .options
+        .contains(&AlgorithmOption::Slots);
     let counts = match count_refused(check.algorithm, &check.limit) {
         CountRefused::None => false,
         // With its default, a fixed window that denies is full already, whatever is counted into

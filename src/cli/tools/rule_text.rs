@@ -221,7 +221,7 @@ fn limit_lines(
         let words = "for each hit; what a request costs is rounded up";
         lines.push(format!("  cost: {} {words}", rule.cost));
     }
-    lines.push(format!("  promise: {}", algorithm.promise()));
+    lines.push(format!("  promise: {}", algorithm.facts().promise));
     // What tells this bucket from those of other limits on the descriptor. The time of a slot is
     // not part of it.
     let mut kind = vec![name.to_owned()];
@@ -286,7 +286,7 @@ fn reserve_lines(rule: &Rule, reserve: &ReserveRule) -> Vec<String> {
 fn option_lines(limit: &Limit, algorithm: &dyn Algorithm) -> Vec<String> {
     let mut lines = Vec::new();
     let mut is_lost = false;
-    for choice in algorithm.options() {
+    for choice in algorithm.facts().options {
         match choice {
             AlgorithmOption::Burst => lines.push(format!("  burst: {}", limit.burst())),
             AlgorithmOption::Segments => {

@@ -182,7 +182,7 @@ impl PenaltyWalk {
             otherwise: Otherwise::ChargeOnce,
         };
         // Expired records of reservations do not survive a clock that is set back for long.
-        let can_reserve = self.algorithm.can_reserve() && self.is_steady;
+        let can_reserve = self.algorithm.facts().can_reserve && self.is_steady;
         match self.pick(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]) {
             0 => Hits::PEEK,
             1 => Hits::Refund(1),

@@ -1,8 +1,7 @@
 //! An algorithm that decides in another way, or notes what it decides.
 
-use tollgate_limiter::{
-    Algorithm, AlgorithmOption, CountRefused, Limit, Operation, Outcome, State, Timestamp,
-};
+use tollgate_limiter::algorithm::Facts;
+use tollgate_limiter::{Algorithm, Limit, Operation, Outcome, State, Timestamp};
 
 /// An algorithm with another [`Algorithm::decide`]. What belongs to the rules is the same.
 pub struct Wrapped<F = fn(&Limit, &mut State, Operation, Timestamp) -> Outcome> {
@@ -14,44 +13,8 @@ impl<F> Algorithm for Wrapped<F>
 where
     F: Fn(&Limit, &mut State, Operation, Timestamp) -> Outcome + Send + Sync,
 {
-    fn name(&self) -> &'static str {
-        self.base.name()
-    }
-
-    fn promise(&self) -> &'static str {
-        self.base.promise()
-    }
-
-    fn options(&self) -> &'static [AlgorithmOption] {
-        self.base.options()
-    }
-
-    fn requests_max(&self) -> u64 {
-        self.base.requests_max()
-    }
-
-    fn has_marks(&self) -> bool {
-        self.base.has_marks()
-    }
-
-    fn can_reserve(&self) -> bool {
-        self.base.can_reserve()
-    }
-
-    fn refills(&self) -> bool {
-        self.base.refills()
-    }
-
-    fn window_max_us(&self) -> u64 {
-        self.base.window_max_us()
-    }
-
-    fn default_burst(&self, requests_per_unit: u64) -> u64 {
-        self.base.default_burst(requests_per_unit)
-    }
-
-    fn default_count_refused(&self) -> CountRefused {
-        self.base.default_count_refused()
+    fn facts(&self) -> &Facts {
+        self.base.facts()
     }
 
     fn decide(&self, limit: &Limit, state: &mut State, ask: Operation, now: Timestamp) -> Outcome {

@@ -15,7 +15,7 @@ const LINE_BYTES_MAX: usize = 64;
 fn forms() -> Vec<(String, bool)> {
     let mut forms = Vec::new();
     for algorithm in ALGORITHMS {
-        let has = |choice| algorithm.options().contains(&choice);
+        let has = |choice| algorithm.facts().options.contains(&choice);
         let mut fields = format!("algorithm: {}", algorithm.name());
         if has(AlgorithmOption::Slots) {
             fields.push_str(", slot_seconds: 7");
@@ -23,7 +23,10 @@ fn forms() -> Vec<(String, bool)> {
             fields.push_str(", unit: minute, unit_multiplier: 7");
         }
         if has(AlgorithmOption::Segments)
-            && algorithm.variant_for(AlgorithmOption::Segments).is_none()
+            && algorithm
+                .facts()
+                .variant_for(AlgorithmOption::Segments)
+                .is_none()
         {
             fields.push_str(", segments: 6");
         }

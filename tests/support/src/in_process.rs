@@ -79,16 +79,20 @@ pub fn limit_of(requests: u64, algorithm: &dyn Algorithm) -> String {
         format!("requests_per_unit: {requests}"),
         format!("algorithm: {}", algorithm.name()),
     ];
-    let has = |choice| algorithm.options().contains(&choice);
+    let has = |choice| algorithm.facts().options.contains(&choice);
     if has(AlgorithmOption::Slots) {
         fields.push("slot_seconds: 3600".to_owned());
     } else {
         fields.push("unit: hour".to_owned());
     }
-    if algorithm.default_burst(requests) != requests {
+    if algorithm.facts().default_burst(requests) != requests {
         fields.push(format!("burst: {requests}"));
     }
-    if has(AlgorithmOption::Segments) && algorithm.variant_for(AlgorithmOption::Segments).is_none()
+    if has(AlgorithmOption::Segments)
+        && algorithm
+            .facts()
+            .variant_for(AlgorithmOption::Segments)
+            .is_none()
     {
         fields.push("segments: 6".to_owned());
     }

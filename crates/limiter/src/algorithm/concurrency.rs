@@ -26,7 +26,7 @@
 //! the first slot expires. A slot that is given back earlier frees capacity earlier.
 
 use super::{
-    Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Operation, Outcome,
+    Algorithm, AlgorithmOption, Facts, Hits, Limit, MARKS_REQUESTS_MAX, Mark, Operation, Outcome,
     ReservationOutcome, State, Timestamp, used_changed,
 };
 
@@ -34,31 +34,22 @@ use super::{
 #[derive(Debug)]
 pub struct Concurrency;
 
+static FACTS: Facts = Facts {
+    requests_max: MARKS_REQUESTS_MAX,
+    has_marks: true,
+    can_reserve: false,
+    ..Facts::new(
+        "concurrency",
+        "at most N in flight; a lost one comes back when its slot expires",
+        &[AlgorithmOption::Slots],
+    )
+};
+
 // === impl Concurrency ===
 
 impl Algorithm for Concurrency {
-    fn name(&self) -> &'static str {
-        "concurrency"
-    }
-
-    fn promise(&self) -> &'static str {
-        "at most N in flight; a lost one comes back when its slot expires"
-    }
-
-    fn can_reserve(&self) -> bool {
-        false
-    }
-
-    fn has_marks(&self) -> bool {
-        true
-    }
-
-    fn options(&self) -> &'static [AlgorithmOption] {
-        &[AlgorithmOption::Slots]
-    }
-
-    fn requests_max(&self) -> u64 {
-        MARKS_REQUESTS_MAX
+    fn facts(&self) -> &Facts {
+        &FACTS
     }
 
     fn decide(

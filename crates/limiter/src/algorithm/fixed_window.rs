@@ -21,35 +21,29 @@
 //! refused.
 
 use super::{
-    Algorithm, AlgorithmOption, CountRefused, Hits, LeasePolicy, Limit, MostAdmitted, Operation,
-    Outcome, REGISTER_MAX, ReservationOutcome, State, Timestamp, charged, debt,
+    Algorithm, AlgorithmOption, CountRefused, Facts, Hits, LeasePolicy, Limit, MostAdmitted,
+    Operation, Outcome, REGISTER_MAX, ReservationOutcome, State, Timestamp, charged, debt,
 };
 
 /// The `fixed_window` algorithm.
 #[derive(Debug)]
 pub struct FixedWindow;
 
+static FACTS: Facts = Facts {
+    default_count_refused: CountRefused::Blocking,
+    lease_policy: LeasePolicy::UntilReset,
+    ..Facts::new(
+        "fixed_window",
+        "at most N in each aligned window; up to 2N across an edge",
+        &[AlgorithmOption::Calendar, AlgorithmOption::CountRefused],
+    )
+};
+
 // === impl FixedWindow ===
 
 impl Algorithm for FixedWindow {
-    fn name(&self) -> &'static str {
-        "fixed_window"
-    }
-
-    fn promise(&self) -> &'static str {
-        "at most N in each aligned window; up to 2N across an edge"
-    }
-
-    fn options(&self) -> &'static [AlgorithmOption] {
-        &[AlgorithmOption::Calendar, AlgorithmOption::CountRefused]
-    }
-
-    fn default_count_refused(&self) -> CountRefused {
-        CountRefused::Blocking
-    }
-
-    fn lease_policy(&self) -> LeasePolicy {
-        LeasePolicy::UntilReset
+    fn facts(&self) -> &Facts {
+        &FACTS
     }
 
     fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {

@@ -15,7 +15,7 @@
 //! What it deliberately does not do: delay a request. The caller learns the retry time.
 
 use super::{
-    Algorithm, AlgorithmOption, Limit, MostAdmitted, Operation, Outcome, State, Timestamp,
+    Algorithm, AlgorithmOption, Facts, Limit, MostAdmitted, Operation, Outcome, State, Timestamp,
     TokenBucket,
 };
 
@@ -23,27 +23,21 @@ use super::{
 #[derive(Debug)]
 pub struct LeakyBucket;
 
+static FACTS: Facts = Facts {
+    default_burst_max: 1,
+    refills: true,
+    ..Facts::new(
+        "leaky_bucket",
+        "evenly spaced: N per window, no more than `burst` (default 1) at once",
+        &[AlgorithmOption::Burst, AlgorithmOption::CountRefused],
+    )
+};
+
 // === impl LeakyBucket ===
 
 impl Algorithm for LeakyBucket {
-    fn name(&self) -> &'static str {
-        "leaky_bucket"
-    }
-
-    fn promise(&self) -> &'static str {
-        "evenly spaced: N per window, no more than `burst` (default 1) at once"
-    }
-
-    fn options(&self) -> &'static [AlgorithmOption] {
-        &[AlgorithmOption::Burst, AlgorithmOption::CountRefused]
-    }
-
-    fn default_burst(&self, requests_per_unit: u64) -> u64 {
-        requests_per_unit.min(1)
-    }
-
-    fn refills(&self) -> bool {
-        true
+    fn facts(&self) -> &Facts {
+        &FACTS
     }
 
     fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {

@@ -91,65 +91,45 @@ pub const MARKED_MAX: u64 = (1 << 40) - 1;
 /// The largest number of segments of a window.
 pub const SEGMENTS_MAX: u16 = 1_000;
 
+/// What is fixed about an algorithm.
+#[derive(Clone, Copy)]
+pub struct Facts {
+    /// The name in rules files and labels.
+    pub name: &'static str,
+    /// Other names in rules files.
+    pub aliases: &'static [&'static str],
+    /// The promise, in one sentence.
+    pub promise: &'static str,
+    /// The options it accepts in a rules file.
+    pub options: &'static [AlgorithmOption],
+    /// The algorithms that it becomes with an option.
+    pub variants: &'static [(AlgorithmOption, &'static dyn Algorithm)],
+    /// The largest limit.
+    pub requests_max: u64,
+    /// The longest window, in microseconds.
+    pub window_max_us: u64,
+    /// The largest default burst. The default is the limit.
+    pub default_burst_max: u64,
+    /// The default rule for refused hits.
+    pub default_count_refused: CountRefused,
+    /// Whether hits can be taken from its buckets in advance.
+    pub lease_policy: LeasePolicy,
+    /// Whether its buckets keep marks.
+    pub has_marks: bool,
+    /// Whether its buckets can have reservations.
+    pub can_reserve: bool,
+    /// Whether its buckets refill, and have no windows that end.
+    pub refills: bool,
+}
+
 /// One way to count hits against a limit.
 pub trait Algorithm: Sync {
+    /// What is fixed about it.
+    fn facts(&self) -> &Facts;
+
     /// The name in rules files and labels.
-    fn name(&self) -> &'static str;
-
-    /// Other names in rules files.
-    fn aliases(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// The promise, in one sentence.
-    fn promise(&self) -> &'static str;
-
-    /// The options it accepts in a rules file.
-    fn options(&self) -> &'static [AlgorithmOption];
-
-    /// The algorithm that it becomes with this option; none when it stays the same.
-    fn variant_for(&self, _option: AlgorithmOption) -> Option<&'static dyn Algorithm> {
-        None
-    }
-
-    /// The largest limit.
-    fn requests_max(&self) -> u64 {
-        Limit::REQUESTS_MAX
-    }
-
-    /// Whether its buckets keep marks.
-    fn has_marks(&self) -> bool {
-        false
-    }
-
-    /// Whether its buckets can have reservations.
-    fn can_reserve(&self) -> bool {
-        true
-    }
-
-    /// Whether its buckets refill, and have no windows that end.
-    fn refills(&self) -> bool {
-        false
-    }
-
-    /// Whether hits can be taken from its buckets in advance.
-    fn lease_policy(&self) -> LeasePolicy {
-        LeasePolicy::Never
-    }
-
-    /// The longest window, in microseconds.
-    fn window_max_us(&self) -> u64 {
-        Timestamp::MAX_US
-    }
-
-    /// The default burst.
-    fn default_burst(&self, requests_per_unit: u64) -> u64 {
-        requests_per_unit
-    }
-
-    /// The default rule for refused hits.
-    fn default_count_refused(&self) -> CountRefused {
-        CountRefused::None
+    fn name(&self) -> &'static str {
+        self.facts().name
     }
 
     /// Decides the operation at `now` and updates `state`. `now` is never before
@@ -265,13 +245,51 @@ pub struct Settled {
     pub committed: u64,
 }
 
+// === impl Facts ===
+
+impl Facts {
+    /// What most algorithms have, with a name, a promise and options.
+    pub const fn new(
+        name: &'static str,
+        promise: &'static str,
+        options: &'static [AlgorithmOption],
+    ) -> Self {
+        Self {
+            name,
+            aliases: &[],
+            promise,
+            options,
+            variants: &[],
+            requests_max: Limit::REQUESTS_MAX,
+            window_max_us: Timestamp::MAX_US,
+            default_burst_max: u64::MAX,
+            default_count_refused: CountRefused::None,
+            lease_policy: LeasePolicy::Never,
+            has_marks: false,
+            can_reserve: true,
+            refills: false,
+        }
+    }
+
+    /// The algorithm that it becomes with this option; none when it stays the same.
+    pub fn variant_for(&self, option: AlgorithmOption) -> Option<&'static dyn Algorithm> {
+        let (_, variant) = self.variants.iter().find(|(with, _)| *with == option)?;
+        Some(*variant)
+    }
+
+    /// The default burst of a limit.
+    pub fn default_burst(&self, requests_per_unit: u64) -> u64 {
+        requests_per_unit.min(self.default_burst_max)
+    }
+}
+
 /// The algorithm with that name or alias.
 #[inline]
 pub fn from_name(name: &str) -> Option<&'static dyn Algorithm> {
     ALGORITHMS
         .iter()
         .copied()
-        .find(|algorithm| algorithm.name() == name || algorithm.aliases().contains(&name))
+        .find(|algorithm| algorithm.name() == name || algorithm.facts().aliases.contains(&name))
 }
 
 /// The rule for refused hits under this limit.
@@ -279,12 +297,12 @@ pub fn from_name(name: &str) -> Option<&'static dyn Algorithm> {
 pub fn count_refused(algorithm: &dyn Algorithm, limit: &Limit) -> CountRefused {
     limit
         .count_refused()
-        .unwrap_or_else(|| algorithm.default_count_refused())
+        .unwrap_or_else(|| algorithm.facts().default_count_refused)
 }
 
 /// The most hits that debt and charges can bring a bucket to.
 fn used_max(algorithm: &dyn Algorithm) -> u64 {
-    if algorithm.has_marks() {
+    if algorithm.facts().has_marks {
         MARKED_MAX
     } else {
         REGISTER_MAX
@@ -323,7 +341,7 @@ pub(super) fn counted_of_refused(
     hits: u64,
 ) -> u64 {
     let default = limit.count_refused().is_none();
-    if default && algorithm.default_count_refused() == CountRefused::Blocking {
+    if default && algorithm.facts().default_count_refused == CountRefused::Blocking {
         return hits;
     }
     debt(algorithm, limit, used, hits)
@@ -417,7 +435,8 @@ impl State {
         now: Timestamp,
         must_write: bool,
     ) -> Result<Outcome, bool> {
-        let is_step = matches!(operation.hits, Hits::Reservation(_)) && algorithm.can_reserve();
+        let is_step =
+            matches!(operation.hits, Hits::Reservation(_)) && algorithm.facts().can_reserve;
         let is_due = |ledger: &Ledger| ledger.has_release_due(now);
         if !is_step && !self.marks.ledger().is_some_and(is_due) {
             return Err(must_write);
@@ -434,7 +453,7 @@ impl State {
         };
         settling.expire(&mut ledger, operation.holder.filter(|_| is_step));
         let decided = match operation.hits {
-            Hits::Reservation(step) if algorithm.can_reserve() => {
+            Hits::Reservation(step) if algorithm.facts().can_reserve => {
                 Ok(settling.decide(&mut ledger, operation.holder, step))
             }
             _ => Err(settling.changed),

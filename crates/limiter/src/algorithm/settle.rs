@@ -222,7 +222,7 @@ impl Settling<'_> {
         if hits == 0 {
             return self.apply(NOTHING);
         }
-        self.apply(if self.algorithm.refills() {
+        self.apply(if self.algorithm.facts().refills {
             Hits::Refund(hits)
         } else {
             Hits::Undo { hits, taken_at }

@@ -18,43 +18,31 @@
 //! would expire first: a caller that gives back too much gains the least.
 
 use super::{
-    Algorithm, AlgorithmOption, Hits, Limit, MARKS_REQUESTS_MAX, Mark, MostAdmitted, Operation,
-    Outcome, ReservationOutcome, State, Timestamp, charged, debt,
+    Algorithm, AlgorithmOption, Facts, Hits, Limit, MARKS_REQUESTS_MAX, Mark, MostAdmitted,
+    Operation, Outcome, ReservationOutcome, State, Timestamp, charged, debt,
 };
 
 /// The `sliding_log` algorithm.
 #[derive(Debug)]
 pub struct SlidingLog;
 
+static FACTS: Facts = Facts {
+    requests_max: MARKS_REQUESTS_MAX,
+    window_max_us: Timestamp::MAX_US / 2,
+    has_marks: true,
+    can_reserve: false,
+    ..Facts::new(
+        "sliding_log",
+        "at most N in any window whatever, exactly",
+        &[AlgorithmOption::CountRefused],
+    )
+};
+
 // === impl SlidingLog ===
 
 impl Algorithm for SlidingLog {
-    fn name(&self) -> &'static str {
-        "sliding_log"
-    }
-
-    fn promise(&self) -> &'static str {
-        "at most N in any window whatever, exactly"
-    }
-
-    fn can_reserve(&self) -> bool {
-        false
-    }
-
-    fn has_marks(&self) -> bool {
-        true
-    }
-
-    fn options(&self) -> &'static [AlgorithmOption] {
-        &[AlgorithmOption::CountRefused]
-    }
-
-    fn requests_max(&self) -> u64 {
-        MARKS_REQUESTS_MAX
-    }
-
-    fn window_max_us(&self) -> u64 {
-        Timestamp::MAX_US / 2
+    fn facts(&self) -> &Facts {
+        &FACTS
     }
 
     fn most_admitted(&self, limit: &Limit, _span_us: u64) -> Option<MostAdmitted> {

@@ -20,7 +20,7 @@
 //! knows it roughly, `sliding_log` exactly).
 
 use super::{
-    Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, MostAdmitted, Operation, Outcome,
+    Algorithm, AlgorithmOption, Facts, Hits, LeasePolicy, Limit, MostAdmitted, Operation, Outcome,
     REGISTER_MAX, ReservationOutcome, SlidingWindowSegments, State, Timestamp, charged, debt,
 };
 
@@ -131,34 +131,22 @@ impl Counts {
     }
 }
 
+static FACTS: Facts = Facts {
+    variants: &[(AlgorithmOption::Segments, &SlidingWindowSegments)],
+    window_max_us: Timestamp::MAX_US / 2,
+    lease_policy: LeasePolicy::AnyAge,
+    ..Facts::new(
+        "sliding_window",
+        "the previous window's count, weighted by what is left of it, plus this one's, at most N",
+        &[AlgorithmOption::Segments, AlgorithmOption::CountRefused],
+    )
+};
+
 // === impl SlidingWindow ===
 
 impl Algorithm for SlidingWindow {
-    fn name(&self) -> &'static str {
-        "sliding_window"
-    }
-
-    fn promise(&self) -> &'static str {
-        "the previous window's count, weighted by what is left of it, plus this one's, at most N"
-    }
-
-    fn options(&self) -> &'static [AlgorithmOption] {
-        &[AlgorithmOption::Segments, AlgorithmOption::CountRefused]
-    }
-
-    fn variant_for(&self, option: AlgorithmOption) -> Option<&'static dyn Algorithm> {
-        match option {
-            AlgorithmOption::Segments => Some(&SlidingWindowSegments),
-            _ => None,
-        }
-    }
-
-    fn window_max_us(&self) -> u64 {
-        Timestamp::MAX_US / 2
-    }
-
-    fn lease_policy(&self) -> LeasePolicy {
-        LeasePolicy::AnyAge
+    fn facts(&self) -> &Facts {
+        &FACTS
     }
 
     fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {

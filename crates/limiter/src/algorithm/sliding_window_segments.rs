@@ -24,7 +24,7 @@ use std::num::NonZeroU16;
 
 use super::sliding_log::slide;
 use super::{
-    Algorithm, AlgorithmOption, Limit, MARKED_MAX, MostAdmitted, Operation, Outcome, State,
+    Algorithm, AlgorithmOption, Facts, Limit, MARKED_MAX, MostAdmitted, Operation, Outcome, State,
     Timestamp, most_admitted,
 };
 
@@ -32,36 +32,24 @@ use super::{
 #[derive(Debug)]
 pub struct SlidingWindowSegments;
 
+static FACTS: Facts = Facts {
+    // Its debt can be as much again.
+    requests_max: MARKED_MAX / 2,
+    window_max_us: Timestamp::MAX_US / 2,
+    has_marks: true,
+    can_reserve: false,
+    ..Facts::new(
+        "sliding_window_segments",
+        "at most N in the present segment and the n - 1 before it, exactly",
+        &[AlgorithmOption::Segments, AlgorithmOption::CountRefused],
+    )
+};
+
 // === impl SlidingWindowSegments ===
 
 impl Algorithm for SlidingWindowSegments {
-    fn name(&self) -> &'static str {
-        "sliding_window_segments"
-    }
-
-    fn promise(&self) -> &'static str {
-        "at most N in the present segment and the n - 1 before it, exactly"
-    }
-
-    fn can_reserve(&self) -> bool {
-        false
-    }
-
-    fn has_marks(&self) -> bool {
-        true
-    }
-
-    /// Its debt can be as much again.
-    fn requests_max(&self) -> u64 {
-        MARKED_MAX / 2
-    }
-
-    fn options(&self) -> &'static [AlgorithmOption] {
-        &[AlgorithmOption::Segments, AlgorithmOption::CountRefused]
-    }
-
-    fn window_max_us(&self) -> u64 {
-        Timestamp::MAX_US / 2
+    fn facts(&self) -> &Facts {
+        &FACTS
     }
 
     fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {

@@ -21,7 +21,7 @@
 //! What it deliberately does not do: refill once per window (`token_bucket_interval`).
 
 use super::{
-    Algorithm, AlgorithmOption, Hits, LeasePolicy, Limit, MostAdmitted, Operation, Outcome,
+    Algorithm, AlgorithmOption, Facts, Hits, LeasePolicy, Limit, MostAdmitted, Operation, Outcome,
     REGISTER_MAX, ReservationOutcome, State, Timestamp, TokenBucketInterval, charged, debt,
     missing_max,
 };
@@ -33,42 +33,27 @@ use super::super::limit::Rate;
 #[derive(Debug)]
 pub struct TokenBucket;
 
-// === impl TokenBucket ===
-
-impl Algorithm for TokenBucket {
-    fn name(&self) -> &'static str {
-        "token_bucket"
-    }
-
-    fn aliases(&self) -> &'static [&'static str] {
-        &["gcra"]
-    }
-
-    fn promise(&self) -> &'static str {
-        "refills continuously at N per window, holds `burst` (default N)"
-    }
-
-    fn options(&self) -> &'static [AlgorithmOption] {
+static FACTS: Facts = Facts {
+    aliases: &["gcra"],
+    variants: &[(AlgorithmOption::Refill, &TokenBucketInterval)],
+    lease_policy: LeasePolicy::AnyAge,
+    refills: true,
+    ..Facts::new(
+        "token_bucket",
+        "refills continuously at N per window, holds `burst` (default N)",
         &[
             AlgorithmOption::Burst,
             AlgorithmOption::Refill,
             AlgorithmOption::CountRefused,
-        ]
-    }
+        ],
+    )
+};
 
-    fn variant_for(&self, option: AlgorithmOption) -> Option<&'static dyn Algorithm> {
-        match option {
-            AlgorithmOption::Refill => Some(&TokenBucketInterval),
-            _ => None,
-        }
-    }
+// === impl TokenBucket ===
 
-    fn refills(&self) -> bool {
-        true
-    }
-
-    fn lease_policy(&self) -> LeasePolicy {
-        LeasePolicy::AnyAge
+impl Algorithm for TokenBucket {
+    fn facts(&self) -> &Facts {
+        &FACTS
     }
 
     fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {

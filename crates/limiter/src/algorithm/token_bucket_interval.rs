@@ -19,7 +19,7 @@
 //! What it deliberately does not do: fill between the edges (`refill: continuous` does).
 
 use super::{
-    Algorithm, AlgorithmOption, Hits, Limit, MostAdmitted, Operation, Outcome, REGISTER_MAX,
+    Algorithm, AlgorithmOption, Facts, Hits, Limit, MostAdmitted, Operation, Outcome, REGISTER_MAX,
     ReservationOutcome, State, Timestamp, charged, debt, missing_max,
 };
 
@@ -27,23 +27,20 @@ use super::{
 #[derive(Debug)]
 pub struct TokenBucketInterval;
 
+static FACTS: Facts = Facts {
+    refills: true,
+    ..Facts::new(
+        "token_bucket_interval",
+        "refills by N at each edge of an aligned window, holds `burst` (default N)",
+        &[AlgorithmOption::Burst, AlgorithmOption::CountRefused],
+    )
+};
+
 // === impl TokenBucketInterval ===
 
 impl Algorithm for TokenBucketInterval {
-    fn name(&self) -> &'static str {
-        "token_bucket_interval"
-    }
-
-    fn promise(&self) -> &'static str {
-        "refills by N at each edge of an aligned window, holds `burst` (default N)"
-    }
-
-    fn options(&self) -> &'static [AlgorithmOption] {
-        &[AlgorithmOption::Burst, AlgorithmOption::CountRefused]
-    }
-
-    fn refills(&self) -> bool {
-        true
+    fn facts(&self) -> &Facts {
+        &FACTS
     }
 
     fn most_admitted(&self, limit: &Limit, span_us: u64) -> Option<MostAdmitted> {

@@ -29,7 +29,7 @@ struct Limited {
 impl Limited {
     fn new(name: &str, requests: u64, burst: Option<u64>, segments: u16) -> Self {
         let algorithm = from_name(name).unwrap();
-        let burst = burst.unwrap_or_else(|| algorithm.default_burst(requests));
+        let burst = burst.unwrap_or_else(|| algorithm.facts().default_burst(requests));
         let limit = Limit::new(requests, Unit::Second, NonZeroU32::MIN, Some(burst)).unwrap();
         let limit = match name {
             "sliding_window_segments" => limit.with_segments(NonZeroU16::new(segments).unwrap()),

@@ -110,7 +110,7 @@ pub(crate) fn excluded_by_unlimited() -> impl Iterator<Item = &'static str> {
 /// The names and aliases of all algorithms.
 fn algorithm_names() -> Vec<&'static str> {
     let spelled = ALGORITHMS.iter().flat_map(|algorithm| {
-        let aliases = algorithm.aliases().iter().copied();
+        let aliases = algorithm.facts().aliases.iter().copied();
         [algorithm.name()].into_iter().chain(aliases)
     });
     spelled.collect()

@@ -240,7 +240,7 @@ fn limit_constraints() -> Value {
     let unlimited = is("unlimited", json!(true));
     let slots: Vec<_> = ALGORITHMS
         .iter()
-        .filter(|algorithm| algorithm.options().contains(&AlgorithmOption::Slots))
+        .filter(|algorithm| algorithm.facts().options.contains(&AlgorithmOption::Slots))
         .map(|algorithm| algorithm.name())
         .collect();
     let in_flight = json!({
@@ -280,8 +280,8 @@ fn limit_constraints() -> Value {
     // A variant that is chosen by a field needs that field.
     let segmented: Vec<_> = ALGORITHMS
         .iter()
-        .filter(|one| one.options().contains(&AlgorithmOption::Segments))
-        .filter(|one| one.variant_for(AlgorithmOption::Segments).is_none())
+        .filter(|one| one.facts().options.contains(&AlgorithmOption::Segments))
+        .filter(|one| one.facts().variant_for(AlgorithmOption::Segments).is_none())
         .map(|one| one.name())
         .collect();
     together.push(json!({
@@ -291,8 +291,8 @@ fn limit_constraints() -> Value {
     together.extend(choices().map(choice_constraint));
     let cannot_reserve: Vec<_> = ALGORITHMS
         .iter()
-        .filter(|one| !one.can_reserve())
-        .flat_map(|one| [&[one.name()], one.aliases()].concat())
+        .filter(|one| !one.facts().can_reserve)
+        .flat_map(|one| [&[one.name()], one.facts().aliases].concat())
         .collect();
     together.push(json!({
         "if": { "required": ["algorithm"], "properties": { "algorithm": { "enum": cannot_reserve } } },
@@ -321,11 +321,11 @@ pub fn none_of<'n>(names: impl IntoIterator<Item = &'n str>) -> Value {
 
 /// A field that is a choice needs an algorithm that has the choice.
 fn choice_constraint((name, choice): (&str, AlgorithmOption)) -> Value {
-    let has_choice = |one: &&dyn Algorithm| one.options().contains(&choice);
+    let has_choice = |one: &&dyn Algorithm| one.facts().options.contains(&choice);
     let lacking = ALGORITHMS.iter().copied().filter(|one| !has_choice(one));
     let lacking: Vec<_> = lacking
         .flat_map(|one| {
-            let aliases = one.aliases().iter().copied();
+            let aliases = one.facts().aliases.iter().copied();
             [one.name()].into_iter().chain(aliases)
         })
         .collect();

@@ -78,7 +78,7 @@ pub fn can_spread(check: &Check, purpose: Purpose) -> bool {
 /// How many of [`CHECKS_MAX`] this check counts for: one, or more where a bucket may hold many
 /// marks.
 pub fn weight(check: &Check) -> usize {
-    if !check.algorithm.has_marks() {
+    if !check.algorithm.facts().has_marks {
         return 1;
     }
     let limit = &check.limit;
@@ -189,15 +189,15 @@ pub fn text() -> &'static str {
             let name = algorithm.name();
             let number = place.saturating_add(1);
             let (before, width, after) = match (
-                algorithm.has_marks(),
-                algorithm.options().contains(&AlgorithmOption::Slots),
+                algorithm.facts().has_marks,
+                algorithm.facts().options.contains(&AlgorithmOption::Slots),
             ) {
                 (false, _) => ("", 0, "nil"),
                 (true, false) => (include_str!("marks.lua"), MARK_LEN, BROUGHT_BACK),
                 (true, true) => (include_str!("marks.lua"), HELD_MARK_LEN, BROUGHT_BACK),
             };
             let script = algorithm_script(name);
-            let refills = algorithm.refills();
+            let refills = algorithm.facts().refills;
             let _ = write!(
                 text,
                 "\nif number == {number} then\n{before}\n{script}\nreturn {name}, {width}, {after}, {refills}\nend\n"

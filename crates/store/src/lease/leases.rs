@@ -207,7 +207,7 @@ impl Leases {
         };
         // The store decides a check that can never pass.
         !check.is_exact
-            && check.algorithm.lease_policy() != LeasePolicy::Never
+            && check.algorithm.facts().lease_policy != LeasePolicy::Never
             && hits > 0
             && hits <= capacity(check)
     }
@@ -360,7 +360,7 @@ impl Leases {
                 }
                 held.ahead = held.ahead.min(self.bounds.ahead_hits_max);
                 // A new window has its whole limit. A reset_us of 0 is not known.
-                let has_turned = check.algorithm.lease_policy() == LeasePolicy::UntilReset
+                let has_turned = check.algorithm.facts().lease_policy == LeasePolicy::UntilReset
                     && (1..=now_us).contains(&held.reset_us);
                 let left = if has_turned {
                     capacity(check)
@@ -391,7 +391,7 @@ impl Leases {
     ) -> u64 {
         let until_us = sent_us.saturating_add(self.bounds.age_max_us);
         let reset_us = sent_us.saturating_add(outcome.reset_us);
-        let ends_with_window = take.algorithm.lease_policy() == LeasePolicy::UntilReset;
+        let ends_with_window = take.algorithm.facts().lease_policy == LeasePolicy::UntilReset;
         let mut hits = take.operation.hits.requested();
         if ends_with_window {
             // Fewer where the window had fewer left.
@@ -631,7 +631,7 @@ fn granted(take: &Check, outcome: &Outcome) -> u64 {
 
 /// How many hits a bucket can hold.
 fn capacity(check: &Check) -> u64 {
-    match check.algorithm.lease_policy() {
+    match check.algorithm.facts().lease_policy {
         LeasePolicy::UntilReset => check.limit.requests(),
         LeasePolicy::AnyAge | LeasePolicy::Never => check.limit.requests().max(check.limit.burst()),
     }
@@ -714,8 +714,8 @@ impl HeldLease {
         let [older, newer] = self.portions;
         let ends_us = older.ends_us.max(newer.ends_us);
         // The hits of the next window cannot be taken before it begins.
-        let by_age =
-            self.algorithm.lease_policy() != LeasePolicy::UntilReset || ends_us < self.reset_us;
+        let by_age = self.algorithm.facts().lease_policy != LeasePolicy::UntilReset
+            || ends_us < self.reset_us;
         let ends_soon = by_age && ends_us.saturating_sub(now_us) <= soon_us;
         is_spent_soon || ends_soon
     }
@@ -772,7 +772,7 @@ impl HeldLease {
             && self.next.held.is_none()
             && self.next.sent_us.is_none()
             && self.ahead_of_next() > 0
-            && self.algorithm.lease_policy() == LeasePolicy::UntilReset
+            && self.algorithm.facts().lease_policy == LeasePolicy::UntilReset
             && self.limit.calendar().is_none()
             && self.bucket_name.is_none()
             // The hits are of use for a while.

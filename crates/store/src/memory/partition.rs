@@ -200,7 +200,11 @@ impl Partition {
         let marks_bytes = if check.reserves() {
             Some(MarksTable::record_bytes())
         } else {
-            check.algorithm.has_marks().then(MarksTable::first_bytes)
+            check
+                .algorithm
+                .facts()
+                .has_marks
+                .then(MarksTable::first_bytes)
         };
         let need = SpaceRequest {
             key,
@@ -256,7 +260,7 @@ impl Partition {
         }
         let mut uncounted = false;
         if check.operation.hits.requested() > 0
-            && check.algorithm.has_marks()
+            && check.algorithm.facts().has_marks
             && let Some(bytes) = self.tables.marks.bytes_for_one_more(key)
             && !self.tables.has_space(&need(bytes))
         {

@@ -108,11 +108,11 @@ impl Operations {
         let requests = limit.limit.requests();
         let mut too_small = 0;
         // A limit of 0 with a burst is none.
-        let can_be_0 = limit.limit.burst() == limit.algorithm.default_burst(requests);
+        let can_be_0 = limit.limit.burst() == limit.algorithm.facts().default_burst(requests);
         if can_be_0 && admits_all(&asked, limit, too_small) {
             return Ok(0);
         }
-        let largest = limit.algorithm.requests_max();
+        let largest = limit.algorithm.facts().requests_max;
         let mut enough = requests.clamp(1, largest);
         if admits_all(&asked, limit, requests) != (over == 0) {
             return Err("requests changed its buckets in another way".to_owned());
@@ -142,9 +142,9 @@ impl LimitOf {
     /// The limit with another number of requests. A burst that is the default follows the number.
     pub(super) fn with_requests(self, requests: u64) -> Limit {
         let Self { limit, algorithm } = self;
-        let default = algorithm.default_burst(limit.requests());
+        let default = algorithm.facts().default_burst(limit.requests());
         let burst = match limit.burst() {
-            burst if burst == default => algorithm.default_burst(requests),
+            burst if burst == default => algorithm.facts().default_burst(requests),
             burst => burst,
         };
         limit.with_requests(requests, burst)

@@ -138,8 +138,8 @@ pub struct Question {
 impl History {
     /// The terms of a limit of this size, from the protocol's definitions rather than from `Limit`.
     pub fn terms(&self, size: Size, algorithm: &dyn Algorithm) -> Terms {
-        let has = |choice| algorithm.options().contains(&choice);
-        let requests = size.requests.min(algorithm.requests_max());
+        let has = |choice| algorithm.facts().options.contains(&choice);
+        let requests = size.requests.min(algorithm.facts().requests_max);
         let calendar = self.calendar(algorithm);
         let burst = match (has(AlgorithmOption::Burst), size.burst) {
             _ if requests == 0 => 0,
@@ -165,7 +165,7 @@ impl History {
             requests: requests.into(),
             burst: burst.into(),
             window_us,
-            segments: if has(AlgorithmOption::Segments) && algorithm.has_marks() {
+            segments: if has(AlgorithmOption::Segments) && algorithm.facts().has_marks {
                 size.segments.get().into()
             } else {
                 1
@@ -173,7 +173,7 @@ impl History {
             count_refused: size
                 .count_refused
                 .filter(|_| has(AlgorithmOption::CountRefused)),
-            used_max: if algorithm.has_marks() {
+            used_max: if algorithm.facts().has_marks {
                 (1 << 40) - 1
             } else {
                 (1 << 53) - 1
@@ -184,14 +184,14 @@ impl History {
 
     /// The same limit as a rules file would build it.
     pub fn limit(&self, size: Size, algorithm: &dyn Algorithm) -> Limit {
-        let has = |choice| algorithm.options().contains(&choice);
-        let requests = size.requests.min(algorithm.requests_max());
+        let has = |choice| algorithm.facts().options.contains(&choice);
+        let requests = size.requests.min(algorithm.facts().requests_max);
         if has(AlgorithmOption::Slots) {
             return Limit::in_flight(requests, size.slot_seconds);
         }
         let burst = size
             .burst
-            .unwrap_or_else(|| algorithm.default_burst(requests));
+            .unwrap_or_else(|| algorithm.facts().default_burst(requests));
         let burst = (has(AlgorithmOption::Burst) && requests > 0).then_some(burst);
         let multiplier = self.multiplier(algorithm);
         let mut limit = match burst {
@@ -213,7 +213,10 @@ impl History {
     }
 
     fn calendar(&self, algorithm: &dyn Algorithm) -> Option<usize> {
-        let has_calendar = algorithm.options().contains(&AlgorithmOption::Calendar);
+        let has_calendar = algorithm
+            .facts()
+            .options
+            .contains(&AlgorithmOption::Calendar);
         self.calendar.filter(|_| has_calendar)
     }
 
@@ -223,7 +226,7 @@ impl History {
         if algorithm.name() == "fixed_window" {
             return self.multiplier;
         }
-        let most = algorithm.window_max_us() / 1_000_000 / seconds(self.unit);
+        let most = algorithm.facts().window_max_us / 1_000_000 / seconds(self.unit);
         let most = u32::try_from(most).unwrap_or(u32::MAX);
         NonZeroU32::new(self.multiplier.get().min(most)).unwrap()
     }

@@ -342,8 +342,8 @@ impl Pipeline {
 /// counted.
 fn can_lease(check: &Check) -> bool {
     let counts_refused = check.limit.count_refused();
-    check.algorithm.lease_policy() != LeasePolicy::Never
-        && check.algorithm.can_reserve()
+    check.algorithm.facts().lease_policy != LeasePolicy::Never
+        && check.algorithm.facts().can_reserve
         && check.limit.penalty().is_none()
         && matches!(counts_refused, None | Some(CountRefused::None))
 }
@@ -380,7 +380,8 @@ fn valid_us(plan: &Plan<'_>, outcomes: &[Option<Outcome>]) -> u64 {
     let ends = plan.checks().iter().zip(outcomes);
     let ends = ends.filter_map(|(check, outcome)| {
         let outcome = (*outcome)?;
-        (check.algorithm.lease_policy() == LeasePolicy::UntilReset).then_some(outcome.reset_us)
+        (check.algorithm.facts().lease_policy == LeasePolicy::UntilReset)
+            .then_some(outcome.reset_us)
     });
     ends.min().unwrap_or(u64::MAX)
 }

@@ -115,7 +115,7 @@ impl<'c> Operations<'c> {
             },
             ApiStep::Release => Step::Release,
         };
-        if !check.algorithm.can_reserve() {
+        if !check.algorithm.facts().can_reserve {
             return Err(format!(
                 "{} has the algorithm {}, which cannot reserve; use check for it, or give the limit another algorithm",
                 name_of(origin),

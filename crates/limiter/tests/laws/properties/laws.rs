@@ -109,7 +109,7 @@ impl Asked<'_> {
         )?;
         let algorithm = self.candidate.algorithm;
         let most = match algorithm.name() {
-            _ if !algorithm.has_marks() => 0,
+            _ if !algorithm.facts().has_marks => 0,
             // After a clock was set back, marks can be beside the starts of segments: those of
             // before and those of now separately.
             "sliding_window_segments" => {
@@ -384,7 +384,7 @@ impl Asked<'_> {
             };
             let back = self.look(&mut reloaded, now);
             let algorithm = self.candidate.algorithm;
-            let blocked = algorithm.default_count_refused() == CountRefused::Blocking;
+            let blocked = algorithm.facts().default_count_refused == CountRefused::Blocking;
             let kept = match other.requests().cmp(&limit.requests()) {
                 Ordering::Greater if blocked => used.min(limit.requests())..=used,
                 Ordering::Less if blocked => used..=u64::MAX,

@@ -92,7 +92,10 @@ impl Candidate {
 
     /// Whether it refills, up to a burst.
     fn has_burst(&self) -> bool {
-        self.algorithm.options().contains(&AlgorithmOption::Burst)
+        self.algorithm
+            .facts()
+            .options
+            .contains(&AlgorithmOption::Burst)
     }
 }
 

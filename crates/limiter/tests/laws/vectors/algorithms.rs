@@ -45,11 +45,11 @@ fn each_algorithm_has_its_row() {
     for (name, options, [can_reserve, refills, has_marks]) in TABLE {
         let algorithm = from_name(name).unwrap();
         assert_eq!(algorithm.name(), name);
-        assert_eq!(algorithm.options(), options, "{name}");
-        assert_eq!(algorithm.can_reserve(), can_reserve, "{name}");
-        assert_eq!(algorithm.refills(), refills, "{name}");
-        assert_eq!(algorithm.has_marks(), has_marks, "{name}");
-        assert!(algorithm.promise().contains('N'), "{name}");
+        assert_eq!(algorithm.facts().options, options, "{name}");
+        assert_eq!(algorithm.facts().can_reserve, can_reserve, "{name}");
+        assert_eq!(algorithm.facts().refills, refills, "{name}");
+        assert_eq!(algorithm.facts().has_marks, has_marks, "{name}");
+        assert!(algorithm.facts().promise.contains('N'), "{name}");
     }
     assert_eq!(from_name("gcra").map(Algorithm::name), Some("token_bucket"));
     for unknown in ["Fixed_Window", "unknown", ""] {

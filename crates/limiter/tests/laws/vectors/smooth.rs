@@ -191,9 +191,9 @@ fn a_bucket_refilled_in_steps_gets_all_of_it_at_the_edge() {
 
 #[test]
 fn a_leaky_bucket_lets_one_through_at_a_time() {
-    assert_eq!(LeakyBucket.default_burst(10), 1);
-    assert_eq!(LeakyBucket.default_burst(0), 0);
-    assert_eq!(TokenBucket.default_burst(10), 10);
+    assert_eq!(LeakyBucket.facts().default_burst(10), 1);
+    assert_eq!(LeakyBucket.facts().default_burst(0), 0);
+    assert_eq!(TokenBucket.facts().default_burst(10), 10);
     ask(
         &LeakyBucket,
         &with_burst(10, Unit::Minute, 1),

@@ -134,7 +134,7 @@ fn check_reservations(
     }
     for form in table.table.forms() {
         if let Allowance::Limited { algorithm, .. } = form.allowance
-            && !algorithm.can_reserve()
+            && !algorithm.facts().can_reserve
         {
             let message = format!(
                 "lines of {} have the algorithm {}, which has no reservations",

@@ -235,10 +235,10 @@ impl TableReader {
         };
         let requests = cells.get(REQUESTS)?.digits()?;
         let burst = match cells.get(BURST)? {
-            Cell::Absent => algorithm.default_burst(requests),
+            Cell::Absent => algorithm.facts().default_burst(requests),
             burst => burst.digits().filter(|burst| *burst > 0 && requests > 0)?,
         };
-        if requests > algorithm.requests_max() {
+        if requests > algorithm.facts().requests_max {
             return None;
         }
         Some((form, Some(limit.with_requests(requests, burst))))

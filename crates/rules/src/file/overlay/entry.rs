@@ -237,7 +237,7 @@ fn check_limit_fields(reader: &mut Reader<'_>, fields: &Fields<'_>) {
         return;
     }
     let algorithm = algorithm(reader, fields);
-    if algorithm.is_some_and(|(one, _)| one.options().contains(&AlgorithmOption::Slots)) {
+    if algorithm.is_some_and(|(one, _)| one.facts().options.contains(&AlgorithmOption::Slots)) {
         let message = "an overlay cannot make a limit of requests in flight";
         let help = "use another algorithm; requests in flight need a rule of their own";
         reader.error(Code::ConflictingKeys, fields.at("algorithm"), message, help);

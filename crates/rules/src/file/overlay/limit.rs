@@ -65,7 +65,7 @@ fn fit_reserve(reader: &mut Reader<'_>, entry: &Entry<'_>, rule: &mut Rule) -> O
         return Some(());
     };
     let fields = &entry.fields;
-    if !algorithm.can_reserve() {
+    if !algorithm.facts().can_reserve {
         let message = format!("algorithm {} has no reservations", algorithm.name());
         let (field, label) = if fields.has("reserve") {
             ("reserve", "set here")
@@ -135,7 +135,7 @@ fn overlaid_limit(
     let fields = &entry.fields;
     let sets_algorithm = fields.has("algorithm");
     let at_algorithm = fields.at("algorithm");
-    if sets_algorithm && algorithm.options().contains(&AlgorithmOption::Slots) {
+    if sets_algorithm && algorithm.facts().options.contains(&AlgorithmOption::Slots) {
         let message = "a limit of requests in flight cannot have another algorithm";
         let help = "exclude it by an entry that sets nothing, before this one";
         reader.error(Code::ConflictingKeys, at_algorithm, message, help);
@@ -163,7 +163,12 @@ fn overlaid_limit(
     };
     let changed = match limit.calendar() {
         None => changed,
-        Some(calendar) if algorithm.options().contains(&AlgorithmOption::Calendar) => {
+        Some(calendar)
+            if algorithm
+                .facts()
+                .options
+                .contains(&AlgorithmOption::Calendar) =>
+        {
             changed.with_calendar(calendar)
         }
         Some(_) => {
@@ -188,8 +193,8 @@ fn overlaid_limit(
 fn fields_of(limit: &Limit, algorithm: &dyn Algorithm, rule: &Rule) -> LimitFields {
     let (requests, burst, unit) = (limit.requests(), limit.burst(), limit.unit());
     let in_flight = unit.is_none();
-    let has_burst = algorithm.options().contains(&AlgorithmOption::Burst)
-        && burst != algorithm.default_burst(requests);
+    let has_burst = algorithm.facts().options.contains(&AlgorithmOption::Burst)
+        && burst != algorithm.facts().default_burst(requests);
     let number = |is_set: bool, number: u64| is_set.then(|| Node::plain(&number));
     let text = |text: Option<&str>| text.map(Node::quoted);
     let multiplier = limit.unit_multiplier().get().into();

@@ -70,12 +70,15 @@ fn raise_of_limit(
         return Some(("requests_per_unit", message));
     }
     // Requests in flight have no bound in a window; their number is all that can change.
-    let has_slots = algorithm.options().contains(&AlgorithmOption::Slots);
+    let has_slots = algorithm.facts().options.contains(&AlgorithmOption::Slots);
     if has_slots || !can_admit_more((algorithm, new), (old_algorithm, old)) {
         return None;
     }
     let given = |name| entry.fields.has(name);
-    let had_burst = old_algorithm.options().contains(&AlgorithmOption::Burst);
+    let had_burst = old_algorithm
+        .facts()
+        .options
+        .contains(&AlgorithmOption::Burst);
     let burst = new.burst();
     Some(if given("burst") && had_burst && burst > old.burst() {
         let message = format!("burst {burst} is above the limit's burst {}", old.burst());

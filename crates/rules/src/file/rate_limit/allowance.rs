@@ -32,7 +32,7 @@ pub(in crate::file) fn allowance(
         return unlimited(reader, fields, unit_text);
     }
     match algorithm(reader, fields) {
-        Some((algorithm, _)) if algorithm.options().contains(&AlgorithmOption::Slots) => {
+        Some((algorithm, _)) if algorithm.facts().options.contains(&AlgorithmOption::Slots) => {
             concurrency_limit(reader, fields, algorithm, holder_key)
         }
         // It may be a misspelt algorithm without units.
@@ -104,25 +104,31 @@ pub(in crate::file) fn algorithm(
     };
     let mut fits = true;
     for (name, choice) in grammar_limit::choices() {
-        if fields.has(name) && !algorithm.options().contains(&choice) {
+        if fields.has(name) && !algorithm.facts().options.contains(&choice) {
             reject_choice(reader, fields, algorithm, name, choice);
             fits = false;
         }
     }
-    let segmented = algorithm.variant_for(AlgorithmOption::Segments);
+    let segmented = algorithm.facts().variant_for(AlgorithmOption::Segments);
     if fields.has("segments") {
         algorithm = segmented.unwrap_or(algorithm);
-    } else if algorithm.options().contains(&AlgorithmOption::Segments) && segmented.is_none() {
+    } else if algorithm
+        .facts()
+        .options
+        .contains(&AlgorithmOption::Segments)
+        && segmented.is_none()
+    {
         let message = format!("algorithm {} needs segments", algorithm.name());
         let help = "add `segments: 6`, or set `algorithm: sliding_window`";
         reader.error(Code::MissingKey, fields.at("algorithm"), message, help);
         fits = false;
     }
-    if algorithm.options().contains(&AlgorithmOption::Refill) {
+    if algorithm.facts().options.contains(&AlgorithmOption::Refill) {
         match reader.text(fields, "refill") {
             "" | "continuous" => {}
             "interval" => {
                 algorithm = algorithm
+                    .facts()
                     .variant_for(AlgorithmOption::Refill)
                     .unwrap_or(algorithm);
             }
@@ -144,7 +150,7 @@ fn reject_choice(
 ) {
     let have = ALGORITHMS
         .iter()
-        .filter(|other| other.options().contains(&choice));
+        .filter(|other| other.facts().options.contains(&choice));
     let have: Vec<_> = have.map(|other| other.name()).collect();
     let have = match have.as_slice() {
         [one] => format!("`algorithm: {one}`"),
@@ -234,7 +240,7 @@ fn window_limit(
     warn_missing_requests(reader, fields);
     let calendar = calendar_of(reader, fields, unit, multiplier);
     check_requests(reader, fields, algorithm, requests);
-    let default_burst = algorithm.default_burst(requests);
+    let default_burst = algorithm.facts().default_burst(requests);
     let burst = burst.or((default_burst != requests).then_some(default_burst));
     let mut limit = match Limit::new(requests, unit, multiplier, burst) {
         Ok(limit) => limit,
@@ -244,8 +250,8 @@ fn window_limit(
         }
     };
     warn_small_burst(reader, fields, &limit, algorithm);
-    if limit.window().as_us() > algorithm.window_max_us() {
-        let years = algorithm.window_max_us() / (Unit::Year.seconds() * 1_000_000);
+    if limit.window().as_us() > algorithm.facts().window_max_us {
+        let years = algorithm.facts().window_max_us / (Unit::Year.seconds() * 1_000_000);
         let message = format!(
             "a window of {} is longer than {} can hold",
             limit.describe_window(),
@@ -309,7 +315,7 @@ fn check_requests(
     algorithm: &dyn Algorithm,
     requests: u64,
 ) {
-    let most = algorithm.requests_max();
+    let most = algorithm.facts().requests_max;
     if requests > most {
         let name = algorithm.name();
         let holds = if most == MARKS_REQUESTS_MAX {

@@ -101,7 +101,7 @@ pub(in crate::file) fn reserve(
     fields.given("reserve")?;
     let errors_before = reader.error_count();
     if let Some((_, algorithm)) = limited
-        && !algorithm.can_reserve()
+        && !algorithm.facts().can_reserve
     {
         let message = format!("algorithm {} has no reservations", algorithm.name());
         let error = Diagnostic::error(Code::ConflictingKeys, fields.at_key("reserve"), message);
@@ -274,7 +274,7 @@ fn percent_of(node: &Node) -> Option<u8> {
 
 /// The names of the algorithms whose limits can have reservations, for messages.
 pub(in crate::file) fn algorithms_that_reserve() -> String {
-    let names = ALGORITHMS.iter().filter(|one| one.can_reserve());
+    let names = ALGORITHMS.iter().filter(|one| one.facts().can_reserve);
     let names: Vec<_> = names.map(|one| one.name()).collect();
     names.join(", ")
 }

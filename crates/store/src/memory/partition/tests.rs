@@ -145,7 +145,7 @@ fn a_refusal_without_state_needs_no_bucket() {
             ..check(1, 1)
         };
         assert!(!ask(&mut partition, &asked, BEGIN).allowed);
-        let counts = algorithm.default_count_refused() != CountRefused::None;
+        let counts = algorithm.facts().default_count_refused != CountRefused::None;
         assert_eq!(partition.len(), usize::from(counts), "{algorithm:?}");
     }
 }
@@ -482,7 +482,7 @@ proptest! {
             if counts.denied > 0 {
                 // A known key that needs no more memory never fails.
                 let kept = model.get(&number).and_then(|kept| kept.exhausted_until);
-                prop_assert!(kept.is_none_or(|until| until <= now) || algorithm.has_marks());
+                prop_assert!(kept.is_none_or(|until| until <= now) || algorithm.facts().has_marks);
                 continue;
             }
             let mut kept = model.remove(&number).unwrap_or_else(fresh);

@@ -91,7 +91,8 @@ impl Property {
 /// The algorithms whose buckets can have reservations.
 pub(crate) fn algorithms() -> Vec<&'static dyn Algorithm> {
     let all = ALGORITHMS.iter().copied();
-    all.filter(|algorithm| algorithm.can_reserve()).collect()
+    all.filter(|algorithm| algorithm.facts().can_reserve)
+        .collect()
 }
 
 /// Every outcome, in full, equals the naive model's.
