@@ -10,8 +10,7 @@ pub use tollgate_rules as rules;
 pub use tollgate_store as store;
 pub use tollgate_store_redis as store_redis;
 pub use tollgate_system::{
-    backlog, clock, event_rate, file_stamp, key_map, keyed_hash, per_thread, regular_file,
-    visible_text,
+    backlog, clock, event_rate, keyed_hash, per_thread, regular_file, visible_text,
 };
 pub use tollgate_telemetry::{metrics, statsd, tracing};
 pub use tollgate_tls as tls;

@@ -13,7 +13,7 @@ use crate::admin_api::{Override, parse_time};
 use crate::clock::Clock;
 use crate::pipeline::{Generations, Parts};
 use crate::store::StoreFault;
-use crate::store::shared_records::{Records, SharedRecords};
+use crate::store::shared::{Records, SharedRecords};
 use tollgate_limiter::Timestamp;
 
 /// How often the version of the overrides is read.

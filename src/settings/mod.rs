@@ -27,9 +27,6 @@ mod store;
 mod trace_export;
 mod tracing;
 pub mod unknown_variables;
-mod workers;
-mod xds;
-
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,6 +41,7 @@ use crate::settings::help::{DECISIONS, LOGS, REQUEST_LIMITS, RULES, SHUTDOWN, WO
 use crate::settings::parse::{boolean, duration, positive, ratio, size};
 
 pub use self::decisions::{DecisionSettings, HeaderStyle, ResponseSettings};
+pub use self::engine::{EstimatesSettings, QuotaSettings, SnapshotSettings};
 pub use self::listeners::{
     AdminSettings, ConnectionSettings, GrpcTlsSettings, IngressSettings, ListenerSettings,
     PrometheusSettings,
@@ -55,14 +53,13 @@ pub use self::logging::{
 pub use self::parse::{FileMode, MEMORY_MIN};
 pub(crate) use self::parse::{memory_size, nonzero_duration, word};
 pub use self::rules::{CandidateSettings, OnBadDomain, RulesSettings};
+pub use self::rules::{ConfigType, XdsSettings};
 pub use self::statsd::{StatsdProtocol, StatsdSettings, Tags};
 pub use self::store::{
     EnvironmentVariables, NamingSettings, REDIS_VARIABLES, STORE_DEADLINE_MS, StoreKeys, StoreMode,
     StoreSettings,
 };
 pub use self::tracing::{OTEL_VARIABLES, TraceProtocol, TracingSettings};
-pub use self::workers::{EstimatesSettings, QuotaSettings, SnapshotSettings};
-pub use self::xds::{ConfigType, XdsSettings};
 
 /// The settings of `serve`.
 #[derive(Args, Clone, Debug)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use crate::file_stamp::FileStamp;
+use crate::regular_file::FileStamp;
 use crate::rules::file::Options;
 use crate::rules::isolation::LastGood;
 use crate::rules::reload::{LoadError, RulesUpdate, refusal};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tollgate::store::rate_leases::{RateLease, RateLeaseRequest, RateLeaseResult};
+use tollgate::store::shared::{RateLease, RateLeaseRequest, RateLeaseResult};
 use tollgate::store::{SharedSettings, StoreFault};
 use tollgate_limiter::Key;
 use tollgate_test_support::polling::until_async;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tollgate::clock::{Clock, SystemClock};
 use tollgate::metrics::Metrics;
 use tollgate::store::memory::{MemoryLimits, WhenFull};
-use tollgate::store::rate_leases::{
+use tollgate::store::shared::{
     DEMAND_BYTES_MAX, RateLease, RateLeaseRequest, RateLeaseResult, RateLeases,
 };
 use tollgate::store::{Setup, SharedSettings, Store, StoreBuilder, StoreFault};

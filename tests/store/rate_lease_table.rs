@@ -1,7 +1,7 @@
 //! What the model of leases of rates promises. `tests/redis/rate_leases.rs` compares Redis with it.
 
 use bytes::Bytes;
-use tollgate::store::rate_leases::{RateLeaseRequest, ReplicaId};
+use tollgate::store::shared::{RateLeaseRequest, ReplicaId};
 use tollgate_limiter::Key;
 use tollgate_test_support::rate_lease_table::RateLeaseTable;
 

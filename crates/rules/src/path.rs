@@ -19,8 +19,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::yaml::Position;
-use tollgate_system::file_stamp::FileStamp;
 use tollgate_system::regular_file;
+use tollgate_system::regular_file::FileStamp;
 
 /// How many files there may be.
 pub const FILES_MAX: usize = 10_000;

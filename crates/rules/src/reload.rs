@@ -18,8 +18,8 @@ use crate::path::{ReadError, RulesPath, Source, read_one};
 pub use crate::update::{LoadError, Rules, RulesUpdate, refusal};
 use crate::yaml::Node;
 use tollgate_limiter::{Digest as _, KeyHasher as _};
-use tollgate_system::file_stamp::FileStamp;
 use tollgate_system::keyed_hash::KeyedHash;
+use tollgate_system::regular_file::FileStamp;
 
 /// How often files that change during a read are read again before the next poll tries.
 const READS_MAX: usize = 3;

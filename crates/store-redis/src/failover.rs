@@ -23,8 +23,7 @@ use std::sync::Arc;
 use std::task::Context;
 
 use tollgate_limiter::{BucketNaming, Check};
-use tollgate_store::rate_leases::RateLeases;
-use tollgate_store::shared_records::SharedRecords;
+use tollgate_store::shared::{RateLeases, SharedRecords};
 use tollgate_store::{
     AskFuture, BatchClient, CheckResult, Deadline, DrainFuture, PartialReply, Purpose,
     RequestsApart, Store, StoreError, StoreHealth, StoreInspection, StoreReply, TentativeTake,

@@ -47,8 +47,7 @@ use self::worker::NodeWorker;
 use self::worker::topology_task::TopologyTask;
 use tollgate_limiter::{BucketNaming, Check, Key};
 use tollgate_store::queue::{Queue, QueueBatchClient, QueueLimits, QueueSelector, Queues, Route};
-use tollgate_store::rate_leases::RateLeases;
-use tollgate_store::shared_records::SharedRecords;
+use tollgate_store::shared::{RateLeases, SharedRecords};
 use tollgate_store::{
     BatchClient, BuildError, CheckResult, Deadline, PartialReply, Purpose, RefundSink, Setup,
     SharedSettings, Store, StoreError, StoreFault, StoreHealth, StoreInspection, Ticket, Worker,

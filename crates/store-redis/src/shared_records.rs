@@ -13,7 +13,7 @@ use redis::{Cmd, FromRedisValue, Value};
 use super::key;
 use super::rate_leases::Shared;
 use tollgate_store::StoreFault;
-use tollgate_store::shared_records::{Records, RecordsFuture, SharedRecords};
+use tollgate_store::shared::{Records, RecordsFuture, SharedRecords};
 
 /// How long a call may take, with all its redirects.
 const CALL_WAIT_MAX: Duration = Duration::from_secs(2);

@@ -8,8 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::rate_leases::RateLeases;
-use crate::shared_records::SharedRecords;
+use crate::shared::{RateLeases, SharedRecords};
 use crate::{CheckResult, StoreError, TentativeTake};
 use tollgate_limiter::{BucketNaming, Check, Timestamp};
 use tollgate_system::clock::Clock;

@@ -8,12 +8,12 @@
 //!
 //! What it deliberately does not do: choose between the two (`app` does).
 
+use std::collections::HashMap;
 use std::fmt;
-use std::hash::Hasher as _;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
-
-use tollgate_limiter::{Digest, KeyHasher};
+use tollgate_limiter::{Digest, Key, KeyHasher};
 
 /// SipHash with a secret key.
 #[derive(Clone, Copy)]
@@ -85,5 +85,34 @@ impl Digest for SipDigest {
     #[inline]
     fn finish(self) -> u128 {
         self.0.finish128().as_u128()
+    }
+}
+
+/// A map by keys, which are keyed hashes already and are not hashed again.
+pub type KeyMap<V> = HashMap<Key, V, BuildHasherDefault<IdentityHasher>>;
+
+/// The hash of a [`Key`]: its two halves, combined.
+#[derive(Default)]
+pub struct IdentityHasher(u64);
+
+// === impl IdentityHasher ===
+
+impl Hasher for IdentityHasher {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    #[inline]
+    fn write_u128(&mut self, key: u128) {
+        let [upper, lower] = Key(key).to_halves();
+        self.0 = upper ^ lower;
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
     }
 }

@@ -3,8 +3,6 @@
 pub mod backlog;
 pub mod clock;
 pub mod event_rate;
-pub mod file_stamp;
-pub mod key_map;
 pub mod keyed_hash;
 pub mod per_thread;
 pub mod regular_file;

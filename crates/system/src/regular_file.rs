@@ -1,4 +1,5 @@
-//! Opens files that are read: regular ones, and pipes that a shell made for this process.
+//! Opens files that are read: regular ones, and pipes that a shell made for this process. A stamp
+//! says whether a file changed.
 //!
 //! To open a FIFO waits for a writer, perhaps for ever, and to open a device may do something. So
 //! the kind of a file is checked before it is opened, and again afterwards, because another file
@@ -6,8 +7,8 @@
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
@@ -63,6 +64,63 @@ pub fn check(kind: FileType) -> io::Result<()> {
     };
     let why = format!("{name}, not a regular file");
     Err(io::Error::new(ErrorKind::InvalidInput, why))
+}
+
+/// The stamp of one file. A pipe's never changes: reading a pipe is what changes it.
+///
+/// Rules and certificates are watched by comparing stamps. A rename puts another file in the place
+/// of the old one; Kubernetes swaps a link two directories up; network file systems send no events.
+/// A stamp follows links and shows all of them.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct FileStamp {
+    path: PathBuf,
+    bytes: u64,
+    /// Device and inode.
+    identity: (u64, u64),
+    /// When the content and the inode last changed: seconds and nanoseconds.
+    changed: [i64; 4],
+}
+
+// === impl FileStamp ===
+
+impl FileStamp {
+    /// The stamp of the file at a path, or at the end of its links.
+    ///
+    /// # Errors
+    ///
+    /// When the file's metadata cannot be read.
+    pub fn at(path: PathBuf) -> io::Result<Self> {
+        let metadata = fs::metadata(&path)?;
+        Ok(Self::new(path, &metadata))
+    }
+
+    /// The stamp of a file whose metadata has been read.
+    pub fn new(path: PathBuf, metadata: &Metadata) -> Self {
+        let identity = (metadata.dev(), metadata.ino());
+        let changed = [
+            metadata.mtime(),
+            metadata.mtime_nsec(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
+        ];
+        let file = metadata.is_file();
+        Self {
+            path,
+            bytes: if file { metadata.len() } else { 0 },
+            identity,
+            changed: if file { changed } else { [0; 4] },
+        }
+    }
+
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The size of the file; 0 for what is no regular file.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 #[cfg(test)]

@@ -32,7 +32,6 @@ macro_rules! signatures_of {
 mod client;
 mod client_names;
 mod server;
-mod server_verifier;
 mod validity;
 mod watch;
 

@@ -9,7 +9,7 @@
 
 use std::path::PathBuf;
 
-use tollgate_system::file_stamp::FileStamp;
+use tollgate_system::regular_file::FileStamp;
 
 use crate::TlsError;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use tollgate::store::rate_leases::{LeaseEra, OtherLease, RateLease, RateLeaseRequest, ReplicaId};
+use tollgate::store::shared::{LeaseEra, OtherLease, RateLease, RateLeaseRequest, ReplicaId};
 use tollgate_limiter::Key;
 
 #[derive(Clone, Debug)]

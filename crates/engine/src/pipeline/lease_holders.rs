@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use tollgate_limiter::Key;
-use tollgate_system::key_map::KeyMap;
+use tollgate_system::keyed_hash::KeyMap;
 use tollgate_system::per_thread::lock;
 use tollgate_telemetry::metrics::CallerLeaseMetrics;
 

@@ -11,7 +11,7 @@ use tollgate_limiter::{Allowance, Entry, Hits, Key, KeyHasher, LimitOrigin, Plan
 
 use crate::pipeline::{Generation, Generations, Pipeline};
 use tollgate_admin_api::rule_name;
-use tollgate_store::rate_leases::RateLeases;
+use tollgate_store::shared::RateLeases;
 use tollgate_system::clock::Clock;
 use tollgate_system::keyed_hash::KeyedHash;
 use tollgate_telemetry::metrics::Metrics;

@@ -97,7 +97,7 @@ impl DemandCurve {
     }
 
     /// Its numbers as bytes, less than
-    /// [`DEMAND_BYTES_MAX`](tollgate_store::rate_leases::DEMAND_BYTES_MAX).
+    /// [`DEMAND_BYTES_MAX`](tollgate_store::shared::DEMAND_BYTES_MAX).
     pub(crate) fn encode(&self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(8 * (LEVELS + 1));
         bytes.put_u64_le(self.limit);
@@ -274,7 +274,7 @@ mod tests {
     fn other_bytes_are_no_curve() {
         let whole = curve(100, &[(50, 1)]);
         assert_eq!(DemandCurve::decode(&whole.encode()), Some(whole));
-        assert!(whole.encode().len() <= tollgate_store::rate_leases::DEMAND_BYTES_MAX);
+        assert!(whole.encode().len() <= tollgate_store::shared::DEMAND_BYTES_MAX);
         for bytes in [&b""[..], b"1234567", &[0; 207], &[0; 216]] {
             assert_eq!(DemandCurve::decode(bytes), None);
         }

@@ -18,7 +18,7 @@ use super::apportion::{DemandCurve, Want, apportion};
 use super::lease::{EraWatch, Lease, LeaseAsk, Need};
 pub use super::share::{Action, QuotaTimes, ShareId, Usage};
 use super::share::{MicroRate, Strategy, differs};
-use tollgate_store::rate_leases::RateLease;
+use tollgate_store::shared::RateLease;
 
 /// The part of a limit that is held back for new streams: one in so many.
 const NEWCOMERS_PART: u64 = 50;

@@ -20,7 +20,7 @@ use bytes::Bytes;
 
 use super::apportion::DemandCurve;
 use super::share::{MicroRate, QuotaTimes};
-use tollgate_store::rate_leases::{LeaseEra, RateLease, ReplicaId};
+use tollgate_store::shared::{LeaseEra, RateLease, ReplicaId};
 
 /// The time between two requests for a lease.
 pub(crate) const EXCHANGE_MS: u64 = 1_000;

@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex};
 
 use crate::file::{Code, DIAGNOSTICS_MAX};
 use tollgate_limiter::{Digest as _, KeyHasher as _, LimitTable};
-use tollgate_system::file_stamp::FileStamp;
 use tollgate_system::keyed_hash::KeyedHash;
 use tollgate_system::per_thread::lock;
 use tollgate_system::regular_file;
+use tollgate_system::regular_file::FileStamp;
 
 /// How many bad lines of a file are reported. Further ones are counted.
 pub const LINE_ERRORS_MAX: usize = DIAGNOSTICS_MAX;

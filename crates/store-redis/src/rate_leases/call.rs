@@ -19,7 +19,7 @@ use crate::error_class::fault_of;
 use crate::node::Node;
 use crate::target::Address;
 use tollgate_store::StoreFault;
-use tollgate_store::rate_leases::{RateLeaseRequest, RateLeaseResult};
+use tollgate_store::shared::{RateLeaseRequest, RateLeaseResult};
 use tollgate_telemetry::metrics::StoreMetrics;
 
 /// What all calls have in common.

@@ -14,7 +14,7 @@ use crate::error_class::fault_of;
 use crate::key;
 use crate::script::sha1_of;
 use tollgate_store::StoreFault;
-use tollgate_store::rate_leases::{
+use tollgate_store::shared::{
     DEMAND_BYTES_MAX, LeaseEra, OtherLease, RateLease, RateLeaseRequest, RateLeaseResult,
 };
 

@@ -29,7 +29,7 @@ use self::call::Call;
 pub(crate) use self::call::Shared;
 use super::nodes::Nodes;
 use tollgate_store::StoreFault;
-use tollgate_store::rate_leases::{RateLeaseFuture, RateLeaseRequest, RateLeaseResult, RateLeases};
+use tollgate_store::shared::{RateLeaseFuture, RateLeaseRequest, RateLeaseResult, RateLeases};
 
 /// How many exchanges are sent in one write. An exchange takes Redis about 10 µs.
 const CALL_EXCHANGES_MAX: usize = 32;

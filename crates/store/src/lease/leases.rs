@@ -34,7 +34,7 @@ use tollgate_limiter::{
     Timestamp, algorithm,
 };
 
-use tollgate_system::key_map::KeyMap;
+use tollgate_system::keyed_hash::KeyMap;
 
 /// How many hits may be held, and for how long.
 #[derive(Clone, Copy, Debug)]

@@ -8,16 +8,14 @@
 //! | --- | --- |
 //! | `declaration` | declarations of metrics, and the macro that registers them |
 //! | `requests` | calls, answers, latency, exceeded bounds; buckets, the shared store and its leases |
-//! | `caller_leases` | leases that callers hold, and what they say of them |
 //! | `connections` | connections, TLS handshakes, certificates |
-//! | `service` | rules, xDS, the admin listener, recordings, snapshots, traces, statsd, logs |
+//! | `service` | rules, xDS, the admin listener, recordings, snapshots, traces, statsd, logs, leases of callers, webhooks |
 //! | `limits` | hits by limit, with unknown domains; `limit`: the counters of one, and their sums |
 //! | `reservations` | steps of reservations by limit, and how far they were off |
 //! | `label`, `label_sets`, `request_sets` | label sets of rules and of requests, their bounds, and when they are freed |
 //! | `counts` | counts of many tasks, and sums of one, added to them once a batch |
 //! | `partitions` | what each partition of a store holds |
 //! | `quotas` | streams, reports, assignments and figures of the quota service |
-//! | `notifications` | events of limits with `notify` |
 //! | `candidates` | requests that candidates decided, and their label sets |
 //! | `process` | CPU time, memory and file descriptors of the process |
 //! | `gauges` | kinds of metrics that the library does not have |
@@ -28,7 +26,6 @@
 //!
 //! Code holds the counters: the hot path looks no label up. Nothing here is global.
 
-mod caller_leases;
 mod candidates;
 mod connections;
 mod counts;
@@ -39,7 +36,6 @@ mod label_sets;
 mod limit;
 mod limits;
 mod metric_delta;
-mod notifications;
 mod partitions;
 mod process;
 mod quotas;
@@ -54,7 +50,6 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Encoder, TextEncoder};
 
-pub use self::caller_leases::CallerLeaseMetrics;
 use self::candidates::CandidateLabelSets;
 pub use self::candidates::{
     CandidateCounters, CandidateMetrics, CandidateResult, CandidateSums, ResultCounts,
@@ -74,7 +69,6 @@ pub use self::label_sets::{RETIRED_LABEL_SETS_MAX, RULE_LABEL_SETS_MAX, RuleCoun
 pub use self::limit::{HitOutcome, LimitCounters, LimitHits};
 pub use self::limits::{Limits, UNKNOWN_DOMAINS_MAX};
 pub use self::metric_delta::{DeltaKind, MetricDelta};
-pub use self::notifications::NotifyMetrics;
 use self::partitions::Partitions;
 pub use self::partitions::{PartitionLevels, count_decided};
 use self::process::ProcessMetrics;
@@ -87,8 +81,9 @@ pub use self::requests::{
 pub use self::reservations::{ReservationCount, ReservationResult, ReservationTotals};
 use self::service::BuildInfo;
 pub use self::service::{
-    AUDIT_LOG, AdminMetrics, AdminRefusal, DecisionLogMetrics, EstimateMetrics, RecordingMetrics,
-    RulesMetrics, SnapshotMetrics, StatsdMetrics, TopKeysMetrics, TraceMetrics, XdsMetrics,
+    AUDIT_LOG, AdminMetrics, AdminRefusal, CallerLeaseMetrics, DecisionLogMetrics, EstimateMetrics,
+    NotifyMetrics, RecordingMetrics, RulesMetrics, SnapshotMetrics, StatsdMetrics, TopKeysMetrics,
+    TraceMetrics, XdsMetrics,
 };
 
 /// All metrics of one service.

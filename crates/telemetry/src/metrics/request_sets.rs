@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use dashmap::DashMap;
 use tollgate_limiter::Key;
-use tollgate_system::key_map::IdentityHasher;
+use tollgate_system::keyed_hash::IdentityHasher;
 
 use super::declaration::Counter;
 use super::label_sets::Readings;

@@ -1,5 +1,6 @@
 //! Metrics of the service around requests: its version, its rules, the admin listener, recordings,
-//! snapshots, traces, statsd, the decision log, top keys and learnt amounts.
+//! snapshots, traces, statsd, the decision log, top keys, learnt amounts, leases of callers and
+//! webhooks.
 
 use super::declaration::{Counter, CounterVec, Gauge, LabelValues, metrics};
 use super::gauges::{PolledGauge, RuleGauge};
@@ -326,5 +327,58 @@ metrics! {
             keys_replaced = "key",
             rules_replaced = "rule",
         }
+    }
+}
+
+metrics! {
+    /// Metrics of events of limits with `notify`.
+    pub struct NotifyMetrics {
+        /// Events of limits with notify: a share of the limit was used for the first time in its
+        /// window.
+        Counter "tollgate_notify_events_total" => pub events;
+
+        /// Events of limits that were not made or not delivered to --notify-url, and those that
+        /// were, by result.
+        Counter "tollgate_notify_results_total" by result {
+            sent = "sent", failed = "failed", queue_full = "queue_full",
+            repeated = "repeated", table_full = "table_full",
+        }
+
+        /// Deliveries of events to --notify-url that were tried again.
+        Counter "tollgate_notify_retries_total" => pub retries;
+    }
+}
+
+metrics! {
+    /// Metrics of leases that callers hold.
+    pub struct CallerLeaseMetrics {
+        /// Calls of Lease, by result.
+        Counter "tollgate_caller_leases_total" by result {
+            granted = "granted", refused = "refused", not_leased = "not_leased",
+        }
+
+        /// Hits that callers were granted and gave back, and that they said they admitted and
+        /// refused.
+        Counter "tollgate_caller_lease_hits_total" by hits {
+            granted_hits = "granted", returned_hits = "returned",
+            admitted_hits = "admitted", refused_hits = "refused",
+        }
+
+        /// Calls of Return, by what became of the lease.
+        Counter "tollgate_caller_lease_returns_total" by result {
+            returned = "returned", repeated = "repeated", expired = "expired",
+            unknown = "unknown",
+        }
+
+        /// Hits that callers admitted or returned beyond those that they were granted, as far as
+        /// this process knows.
+        Counter "tollgate_caller_lease_excess_hits_total" => pub excess_hits;
+
+        /// Callers that hold leases, or did a moment ago, as far as this process knows; at most
+        /// 65,536.
+        Gauge "tollgate_caller_lease_holders" => pub holders;
+
+        /// Leases whose caller was not noted because 65,536 are.
+        Counter "tollgate_caller_lease_holders_full_total" => pub holders_full;
     }
 }

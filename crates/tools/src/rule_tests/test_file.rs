@@ -10,7 +10,7 @@ use tollgate_engine::simulation::Config;
 use tollgate_rules::file::{Diagnostic, Span};
 use tollgate_rules::path::{RulesPath, Source, test_files};
 use tollgate_rules::reload::Rules;
-use tollgate_system::file_stamp::FileStamp;
+use tollgate_system::regular_file::FileStamp;
 use tollgate_wire::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
 /// A file of tests, and the rules that it names.

@@ -13,7 +13,7 @@ use tollgate_limiter::Key;
 
 use super::{QuotaRegistry, State};
 use crate::quota::lease::{EXCHANGE_MS, LeaseAsk};
-use tollgate_store::rate_leases::{RateLeaseRequest, RateLeaseResult, RateLeases, ReplicaId};
+use tollgate_store::shared::{RateLeaseRequest, RateLeaseResult, RateLeases, ReplicaId};
 
 /// Requests that are sent together.
 const REQUESTS_MAX: usize = 500;

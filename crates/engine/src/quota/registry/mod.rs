@@ -26,10 +26,9 @@ use super::lease::EraWatch;
 use super::share::Strategy;
 use crate::pipeline::{Generation, Generations, QuotaParts};
 use leases::SharedLeases;
-use tollgate_store::rate_leases::ReplicaId;
+use tollgate_store::shared::ReplicaId;
 use tollgate_system::clock::Clock;
-use tollgate_system::key_map::KeyMap;
-use tollgate_system::keyed_hash::KeyedHash;
+use tollgate_system::keyed_hash::{KeyMap, KeyedHash};
 use tollgate_system::per_thread::lock;
 use tollgate_telemetry::metrics::{Metrics, RuleRates};
 

@@ -6,7 +6,7 @@ use super::scenario::{Fault, Random, Scenario};
 use crate::quota::bucket::{Action, Bucket, QuotaTimes, Scratch, ShareId, Usage};
 use crate::quota::lease::{EXCHANGE_MS, EraWatch, LeaseAsk};
 use crate::quota::share::{MicroRate, Strategy};
-use tollgate_store::rate_leases::{RateLease, RateLeaseRequest};
+use tollgate_store::shared::{RateLease, RateLeaseRequest};
 use tollgate_test_support::rate_lease_table::RateLeaseTable;
 
 /// Until then a request is answered, or fails.

@@ -1,4 +1,4 @@
-//! One rate shared by replicas: each replica leases a part of it from a shared store.
+//! What replicas share beside buckets: rates, of which each replica leases a part, and records.
 //!
 //! Who is who: a quota of RLQS is apportioned by every replica to the proxies that are connected to
 //! it (`quota`). A replica assigns no more than it holds, and what all replicas hold never exceeds
@@ -9,7 +9,8 @@
 //! for as long as a lease lives. It then asks for its removal, by version. So no clock that is set
 //! ends a lease early. Data that the store lost is noticed by its [`LeaseEra`].
 //!
-//! What it deliberately does not do: keep the time, or know what a lease is for (`quota`).
+//! What it deliberately does not do: keep the time, know what a lease is for (`quota`), or what a
+//! record is (`app/overrides`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -102,4 +103,37 @@ pub trait RateLeases: Send + Sync + 'static {
     /// Ended leases are removed. The replica then holds what it wants, as far as the others leave
     /// it, and at least what it keeps. A lease of nothing is removed.
     fn exchange(&self, requests: Vec<RateLeaseRequest>) -> RateLeaseFuture<'_>;
+}
+
+/// The future of a call of [`SharedRecords`].
+pub type RecordsFuture<'r, T> = Pin<Box<dyn Future<Output = Result<T, StoreFault>> + Send + 'r>>;
+
+/// All records.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Records {
+    /// Names this set of records; empty where there never was one.
+    pub version: Vec<u8>,
+    /// Names and records.
+    pub records: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Keeps records for all replicas: few and small, set by operators, read by every replica.
+///
+/// A set of records has a version, which each change replaces by a random one. A replica asks for
+/// the version each second, and reads the records when it is another one.
+pub trait SharedRecords: Send + Sync {
+    /// The records, at most `max`; none while the version is the known one, or changes during the
+    /// read.
+    fn read<'r>(
+        &'r self,
+        known: Option<&'r [u8]>,
+        max: usize,
+    ) -> RecordsFuture<'r, Option<Records>>;
+
+    /// Adds a record, or replaces the one of its name. False if there are `max` others.
+    fn set(&self, name: Vec<u8>, record: Vec<u8>, max: usize) -> RecordsFuture<'_, bool>;
+
+    /// Removes the record of this name; only if it is `only`, if that is given. Gives whether it
+    /// did.
+    fn remove(&self, name: Vec<u8>, only: Option<Vec<u8>>) -> RecordsFuture<'_, bool>;
 }
