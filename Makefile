@@ -16,6 +16,7 @@
 # make clients-go       the package of one client, with the toolchain of its language only; also -java, -node, -python, -rust
 # make test-clients     tests of all clients, and their packages in empty projects
 # make test-vectors     the shared vectors in all clients
+# make generate-client-go  generated code of one client; also -java, -node, -python, -rust
 # make test-client-go   tests of one client; also -java, -node, -python, -rust
 # make lint-clients     linters and formatters of all clients
 # make demo             ten services in five languages and Envoy share one limit
@@ -98,7 +99,7 @@ export NEXTEST_TEST_THREADS ?= $(shell cores=$$(nproc); [ "$$cores" -gt 4 ] && e
 
 CODEGEN := --locked --manifest-path proto/codegen/Cargo.toml --target-dir target/codegen
 
-CLIENT_TARGETS := $(foreach step,lint test vectors,$(CLIENT_LANGUAGES:%=$(step)-client-%)) $(CLIENT_LANGUAGES:%=clients-%)
+CLIENT_TARGETS := $(foreach step,generate lint test vectors,$(CLIENT_LANGUAGES:%=$(step)-client-%)) $(CLIENT_LANGUAGES:%=clients-%)
 
 .PHONY: release-check $(CLIENT_TARGETS) clients deps-all packages packages-all proto test-all test-stage test-repeat test-mutants test-vectors test-wire-clients test-instructions test-browser test-debian lint-clients test-clients test-quota test-demo demo bench-clients bench-quotas bench-quota-load run test test-fast test-long test-servers test-reference test-memory test-hostile test-top-keys test-record test-gateway test-image test-kubernetes image lint advisories bench bench-redis bench-peers bench-page bench-record bench-ingresses baseline readme snapshots pictures screenshots docs-cli package fuzz deps clean bench-redis-cluster bench-regions bench-snapshot bench-tenants bench-alone
 
@@ -345,7 +346,7 @@ readme:
 # What `check` prints for each broken file. Read the texts before you commit them.
 snapshots:
 	WRITE_SNAPSHOTS=1 $(NEXTEST) run --locked --workspace --test in_process --test processes \
-	  -E 'test(/^rules::.*snapshot/) or test(/^process::sessions::/)'
+	  -E 'test(/^rules::.*snapshot/) or test(/^process::sessions::/) or test(/^service::rate_limits::wire::/)'
 
 # The tests that compare the pictures with the code and with the commands' output write them here.
 pictures:
@@ -525,6 +526,9 @@ $(CLIENT_LANGUAGES:%=clients-%): clients-%:
 
 $(CLIENT_LANGUAGES:%=lint-client-%): lint-client-%: $(CLIENT_PACKAGES)/.done
 	$(CLIENT_STEP) $* lint
+
+$(CLIENT_LANGUAGES:%=generate-client-%): generate-client-%: $(CLIENT_PACKAGES)/.done
+	$(CLIENT_STEP) $* generate
 
 $(CLIENT_LANGUAGES:%=vectors-client-%): vectors-client-%: $(CLIENT_PACKAGES)/.done
 	$(CLIENT_STEP) $* vectors

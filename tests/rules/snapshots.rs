@@ -157,94 +157,126 @@ fn printed_rules(loaded: &LoadedRules) -> String {
     text
 }
 
+/// Each field of a level that is not the default.
+fn print_level(level: &Level, say: &mut dyn FnMut(&str, &dyn std::fmt::Debug)) {
+    let Level {
+        key: _,
+        values,
+        ipv6_prefix,
+        share_threshold,
+        value_to_metric,
+    } = level;
+    match &**values {
+        Values::Any | Values::Text(_) => {}
+        Values::Prefixes(prefixes) => {
+            let prefixes = prefixes.iter().map(|prefix| format!("{prefix:#}"));
+            say("prefixes", &prefixes.collect::<Vec<_>>());
+        }
+        values => say("values", values),
+    }
+    if let Some(bits) = ipv6_prefix {
+        say("ipv6_prefix", bits);
+    }
+    for (name, set) in [
+        ("share_threshold", share_threshold),
+        ("value_to_metric", value_to_metric),
+    ] {
+        if *set {
+            say(name, set);
+        }
+    }
+}
+
 /// A rule on one line: what it allows, then each field that is not the default.
 fn printed_rule(rule: &Rule) -> String {
-    let name = rule.full_name().replace('\n', "\\n");
-    let mut line = format!("{name}: {}", allowance(rule.allowance));
+    // A new field does not compile before it is printed here, or named as one that is not.
+    let Rule {
+        path,
+        name,
+        allowance: allowed,
+        holder_key,
+        reserve,
+        leases,
+        cost,
+        budget,
+        candidate,
+        limit_from_request,
+        notify,
+        rlqs,
+        replaces,
+        shadow_mode,
+        quota_mode,
+        detailed_metric,
+        metadata,
+        over_limit,
+        domain: _,
+        plan: _,
+        lines: _,
+        overriding: _,
+        index: _,
+        fingerprint: _,
+    } = rule;
+    let full_name = rule.full_name().replace('\n', "\\n");
+    let mut line = format!("{full_name}: {}", allowance(*allowed));
     let mut say = |name: &str, value: &dyn std::fmt::Debug| {
         write!(line, " {name}={value:?}").unwrap();
     };
-    for level in &rule.path {
-        let Level {
-            key: _,
-            values,
-            ipv6_prefix,
-            share_threshold,
-            value_to_metric,
-        } = &**level;
-        match &**values {
-            Values::Any | Values::Text(_) => {}
-            Values::Prefixes(prefixes) => {
-                let prefixes = prefixes.iter().map(|prefix| format!("{prefix:#}"));
-                say("prefixes", &prefixes.collect::<Vec<_>>());
-            }
-            values => say("values", values),
-        }
-        if let Some(bits) = ipv6_prefix {
-            say("ipv6_prefix", bits);
-        }
-        for (name, set) in [
-            ("share_threshold", share_threshold),
-            ("value_to_metric", value_to_metric),
-        ] {
-            if *set {
-                say(name, set);
-            }
-        }
+    for level in path {
+        print_level(level, &mut say);
     }
-    if !rule.name.is_empty() {
-        say("name", &rule.name);
+    if !name.is_empty() {
+        say("name", name);
     }
-    if let Some(key) = &rule.holder_key {
+    if let Some(key) = holder_key {
         say("holder_key", key);
     }
-    if let Some(reserve) = &rule.reserve {
+    if let Some(reserve) = reserve {
         say("reserve", reserve);
     }
-    if let Allowance::Limited { limit, .. } = rule.allowance
+    if let Allowance::Limited { limit, .. } = allowed
         && let Some(penalty) = limit.penalty()
     {
         say("penalty", &format_args!("{{{penalty}}}"));
     }
-    if !rule.leases {
-        say("lease", &rule.leases);
+    if !leases {
+        say("lease", leases);
     }
-    if rule.cost != Cost::default() {
-        say("cost", &format_args!("{}", rule.cost));
+    if *cost != Cost::default() {
+        say("cost", &format_args!("{cost}"));
     }
-    if let Some(budget) = &rule.budget {
+    if let Some(budget) = budget {
         say("budget", budget);
     }
-    if let Some(candidate) = &rule.candidate {
+    if let Some(candidate) = candidate {
         say(
             "candidate",
             &format_args!("{}", allowance(candidate.allowance)),
         );
         say("holder_of_candidate", &candidate.holder_key);
     }
-    if !rule.replaces.is_empty() {
-        say("replaces", &rule.replaces);
+    if !replaces.is_empty() {
+        say("replaces", replaces);
     }
-    if rule.limit_from_request == Some(LimitFromRequest::Replace) {
+    if *limit_from_request == Some(LimitFromRequest::Replace) {
         say("limit_from_request", &"replace");
     }
-    if let Some(shares) = &rule.notify {
+    if let Some(shares) = notify {
         say("notify", shares);
     }
     for (name, set) in [
-        ("rlqs", rule.rlqs),
-        ("shadow_mode", rule.shadow_mode),
-        ("quota_mode", rule.quota_mode),
-        ("detailed_metric", rule.detailed_metric),
+        ("rlqs", rlqs),
+        ("shadow_mode", shadow_mode),
+        ("quota_mode", quota_mode),
+        ("detailed_metric", detailed_metric),
     ] {
-        if set {
-            say(name, &set);
+        if *set {
+            say(name, set);
         }
     }
-    if let Some(metadata) = &rule.metadata {
+    if let Some(metadata) = metadata {
         say("metadata", metadata);
     }
-    if let Some(over_limit) = &rule.over_limit {
+    if let Some(over_limit) = over_limit {
         say("over_limit", over_limit);
     }
     line

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::until_async;
 
-use super::{body, left, post};
+use super::{CALLS, body, left, post};
 
 const RULES: &str = "
 domain: d
@@ -59,15 +59,14 @@ async fn calls_of_a_batch_are_answered_in_order() {
         answers[6]["error"]["message"],
         "calls[6].check.hits is negative; write a whole number from 0 to 9007199254740991"
     );
-    let kinds = "check, peek, reserve, extend, commit, release, lease, return";
     for (position, why) in [
         (
             8,
-            format!("calls[8] needs one of {kinds}, and may have a tag"),
+            format!("calls[8] needs one of {CALLS}, and may have a tag"),
         ),
         (
             9,
-            format!("calls[9] needs one of {kinds}, and may have a tag"),
+            format!("calls[9] needs one of {CALLS}, and may have a tag"),
         ),
         (
             10,

@@ -8,7 +8,7 @@ use tollgate_test_support::http_client::{http, http_with};
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::{PATIENCE, until};
 
-use super::{body, post};
+use super::{CALLS, body, post};
 use crate::service::flags;
 
 const RULES: &str = "
@@ -65,10 +65,7 @@ async fn wrong_paths_methods_and_sizes_have_statuses_of_their_own() {
         };
         let body = if status == "413" { &too_large } else { &good };
         let (seen, answer) = sent(service.http, method, path, "", body.clone()).await;
-        let why = why.replace(
-            "CALLS",
-            "check, peek, reserve, extend, commit, release, lease, return, batch",
-        );
+        let why = why.replace("CALLS", &format!("{CALLS}, batch"));
         let expected = json!({"error": {"code": code, "message": why}});
         assert_eq!(
             (seen.to_string(), answer),

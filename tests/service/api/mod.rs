@@ -17,6 +17,9 @@ use tollgate_test_support::http_client::http;
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::PATIENCE;
 
+/// The calls that a batch may have, as errors list them.
+const CALLS: &str = "check, peek, reserve, extend, commit, release, lease, return";
+
 /// A keep-alive connection.
 pub(crate) struct Connection(BufReader<TcpStream>);
 

@@ -1,6 +1,6 @@
 //! The bytes of each RPC's request and answer are those of `wire.txt`.
 //!
-//! Set `WRITE_WIRE=1` to write the file again after an intended change.
+//! Set `WRITE_SNAPSHOTS=1` to write the file again after an intended change.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -162,7 +162,7 @@ async fn the_bytes_of_every_rpc_are_the_committed_ones() {
         }
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/service/rate_limits/wire.txt");
-    if std::env::var_os("WRITE_WIRE").is_some() {
+    if std::env::var_os("WRITE_SNAPSHOTS").is_some() {
         std::fs::write(&path, &text).unwrap();
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);

@@ -9,7 +9,7 @@ use crate::pipeline::api_call::ApiCall;
 use crate::pipeline::decode::decode;
 use crate::pipeline::excess::excess_code;
 use crate::pipeline::pending::{PendingRequest, Scratch, SharedRules, Stage};
-use crate::pipeline::{Pipeline, RequestBound, debug_lines};
+use crate::pipeline::{Pipeline, RequestBound};
 use tollgate_admin_api::rule_name;
 use tollgate_store::Purpose;
 use tollgate_telemetry::metrics::CallMethod;
@@ -85,20 +85,15 @@ impl Pipeline {
             self.begin_api(&request, api, pending);
         }
         if pending.api.as_ref().is_some_and(|api| api.is_quiet) {
-            (pending.noted.wanted, pending.noted.captured) = Default::default();
+            pending.noted.forget();
             scratch.request = request.recycle();
             return Ok(());
         }
-        let observers = &mut scratch.observers;
-        pending.noted.wanted = observers.decisions.begin(&request, call.now_us);
         let now = || self.clock.now();
-        let capture = &mut observers.capture;
-        pending.noted.captured = capture.begin(&request, call.message, call.now_us, now);
+        let observers = &mut scratch.observers;
+        observers.begin(&mut pending.noted, &request, call.message, call.now_us, now);
         scratch.request = request.recycle();
-        let needed = pending.noted.wanted.any
-            || pending.noted.captured.is_some()
-            || debug_lines::are_enabled();
-        if needed && pending.message.is_empty() {
+        if pending.noted.needs_message() && pending.message.is_empty() {
             pending.message.extend_from_slice(call.message);
         }
         Ok(())

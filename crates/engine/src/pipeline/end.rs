@@ -15,7 +15,7 @@ use crate::pipeline::encode_check::DecidedChecks;
 use crate::pipeline::headers::{chosen_over_limit, put_over_limit};
 use crate::pipeline::observers::ObserverContext;
 use crate::pipeline::pending::{CheckResults, PendingRequest, Scratch, Stage};
-use crate::pipeline::{Generation, Pipeline, debug_lines};
+use crate::pipeline::{Generation, Pipeline};
 use tollgate_admin_api::Reason;
 use tollgate_store::StoreError;
 use tollgate_wire::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -188,11 +188,7 @@ impl Pipeline {
             context.chosen = decisions.choose(noted.wanted, end.verdict());
         }
         let notifies = context.rules.is_some_and(|rules| rules.notifies) && has_event(&end);
-        let is_read = needs_request
-            || notifies
-            || context.chosen.is_some()
-            || noted.wants_texts
-            || debug_lines::are_enabled();
+        let is_read = needs_request || notifies || context.needs_request();
         let decoded = is_read.then(|| {
             let mut request = std::mem::take(&mut scratch.request).recycle();
             // It was decoded before.

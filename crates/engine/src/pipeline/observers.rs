@@ -4,7 +4,7 @@
 //! know then whether they will want it ([`Noted`]); a request that has ended is shown to all of
 //! them, once, by [`Pipeline::observe`].
 
-use tollgate_limiter::{Code, Plan};
+use tollgate_limiter::{Code, Plan, Request, Timestamp};
 
 use crate::capture::{CaptureWriter, CapturedRequest};
 use crate::decisions::{Recorder, Wanted};
@@ -56,6 +56,29 @@ pub(super) struct ObserverContext<'a> {
     pub(super) now_us: u64,
 }
 
+// === impl Noted ===
+
+impl Noted {
+    /// Whether an observer reads the message of the request at its end.
+    pub(super) fn needs_message(&self) -> bool {
+        self.wanted.any || self.captured.is_some() || debug_lines::are_enabled()
+    }
+
+    /// Forgets the request, which no observer is shown.
+    pub(super) fn forget(&mut self) {
+        (self.wanted, self.captured) = Default::default();
+    }
+}
+
+// === impl ObserverContext ===
+
+impl ObserverContext<'_> {
+    /// Whether an observer reads the request of the event.
+    pub(super) fn needs_request(&self) -> bool {
+        self.chosen.is_some() || self.noted.wants_texts || debug_lines::are_enabled()
+    }
+}
+
 // === impl Observers ===
 
 impl Observers {
@@ -82,6 +105,20 @@ impl Observers {
     pub(super) fn received(&mut self, method: CallMethod) {
         self.is_dirty = true;
         self.counts.received(method);
+    }
+
+    /// Shows a request that begins to the observers that must choose then.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        noted: &mut Noted,
+        request: &Request<'_>,
+        message: &[u8],
+        now_us: u64,
+        now: impl FnOnce() -> Timestamp,
+    ) {
+        noted.wanted = self.decisions.begin(request, now_us);
+        noted.captured = self.capture.begin(request, message, now_us, now);
     }
 
     /// Whether a key of this plan has no text yet.
