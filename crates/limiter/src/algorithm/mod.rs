@@ -108,7 +108,7 @@ pub struct Facts {
     pub requests_max: u64,
     /// The longest window, in microseconds.
     pub window_max_us: u64,
-    /// The largest default burst. The default is the limit.
+    /// The largest default burst. A default burst is the limit, where that is smaller.
     pub default_burst_max: u64,
     /// The default rule for refused hits.
     pub default_count_refused: CountRefused,
