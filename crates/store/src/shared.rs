@@ -1,4 +1,4 @@
-//! What replicas share beside buckets: rates, of which each replica leases a part, and records.
+//! What replicas share besides buckets: rates, of which each replica leases a part, and records.
 //!
 //! Who is who: a quota of RLQS is apportioned by every replica to the proxies that are connected to
 //! it (`quota`). A replica assigns no more than it holds, and what all replicas hold never exceeds
