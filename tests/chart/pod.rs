@@ -2,7 +2,8 @@
 //! ConfigMap.
 //!
 //! How: only mount paths and addresses are replaced, the addresses by flags, which override
-//! variables. So the binary must accept everything else that the chart renders.
+//! variables, and the ports of listeners that the values turn on by 0. So the binary must accept
+//! everything else that the chart renders.
 //!
 //! What it deliberately does not do: run a container. `objects` checks user, root and limits.
 
@@ -145,9 +146,12 @@ impl Pod {
         let secrets = Secrets::new();
         let variables = container["env"].as_array().expect("variables").iter();
         let variables = variables.filter_map(|variable| {
-            let value = variable["value"].as_str()?;
-            let value = found(rendered.pod(), &secrets.found(value), folders);
-            Some((variable["name"].as_str()?, value))
+            let (name, value) = (variable["name"].as_str()?, variable["value"].as_str()?);
+            // Two pods may run at a time, so each takes ports that are free.
+            if let "TOLLGATE_AUTH_PORT" | "TOLLGATE_RESP_PORT" | "TOLLGATE_SPOE_PORT" = name {
+                return Some((name, "0".to_owned()));
+            }
+            Some((name, found(rendered.pod(), &secrets.found(value), folders)))
         });
         let mut child = Command::new(tollgate_binary())
             .args(arguments)
