@@ -24,7 +24,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "quota"))
 
-from stack import Stack, free_port, wait_for  # noqa: E402
+from stack import Stack, reserved_port, wait_for  # noqa: E402
 
 PAGE = ROOT / "docs" / "quotas.md"
 CONNECTIONS = 8
@@ -151,10 +151,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder, Stack(arguments.tollgate, arguments.envoy, folder) as stack:
         (stack.folder / "rules.yaml").write_text(RULES)
         service = stack.start_tollgate(stack.folder / "rules.yaml", ["--quota-ttl-seconds", 15])
-        backend, ports = free_port(), {leg: free_port() for leg in LEGS}
-        admin = free_port()
+        backend, ports = reserved_port(), {leg: reserved_port() for leg in LEGS}
+        admin = reserved_port()
         stack.start_envoy("backend", bootstrap(admin, [listener(backend, {"direct_response": {"status": 200, "body": {"inline_string": "hello"}}})]), admin, backend)
-        admin = free_port()
+        admin = reserved_port()
         envoy = stack.start_envoy("limited", limited(ports, backend, service.grpc, admin), admin, ports["none"])
         # The quota filter denies until it is assigned a share. That shows that it is in the path.
         if passes(ports["RLQS"]):

@@ -11,14 +11,17 @@ import pathlib
 import random
 import re
 import signal
-import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from ports import reserved_port  # noqa: E402
 
 RULES = """domain: d
 descriptors:
@@ -48,12 +51,6 @@ def check(value):
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def resident_bytes(process):
     status = pathlib.Path(f"/proc/{process}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
@@ -61,7 +58,7 @@ def resident_bytes(process):
 
 class Service:
     def __init__(self, binary, folder, arguments=(), log="log"):
-        self.ports = [free_port() for _ in range(3)]
+        self.ports = [reserved_port() for _ in range(3)]
         self.log = open(folder / log, "w+", encoding="utf-8")
         grpc, http, admin = self.ports
         addresses = {"GRPC_PORT": grpc, "PORT": http, "DEBUG_PORT": admin}

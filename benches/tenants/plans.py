@@ -22,7 +22,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from cost import Service, bytes_at_start, free_port, load, parse_options, print_latencies, resident_bytes
+from cost import Service, bytes_at_start, load, parse_options, print_latencies, reserved_port, resident_bytes
 
 RULES = """domain: d
 plans:
@@ -222,7 +222,7 @@ def main():
     options = parse_options(__doc__, lambda parser: parser.add_argument("--raise-after", type=float, default=3))
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as at_end:
         folder = pathlib.Path(folder)
-        port = free_port()
+        port = reserved_port()
         command = ["redis-server", "--port", str(port), "--save", "", "--dir", str(folder)]
         at_end.callback(subprocess.Popen(command, stdout=subprocess.DEVNULL).kill)
         arguments = ["--store", f"redis://127.0.0.1:{port}", "--store-deadline-ms", "20000"]

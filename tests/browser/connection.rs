@@ -3,9 +3,10 @@
 use std::io::Write as _;
 
 use serde_json::json;
+use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::browser::chromium::Browser;
-use crate::browser::traffic::{exceed, page, service};
+use crate::browser::traffic::{RULES, exceed, page, service};
 
 const TOKEN: &str = "correct-horse-battery-staple";
 
@@ -65,7 +66,7 @@ fn the_token_is_asked_for_and_kept_in_memory_only() {
 
 #[test]
 fn the_page_says_that_the_service_is_gone_and_recovers() {
-    let mut service = service(&[]);
+    let mut service = Tollgate::start_restartable(RULES, &["--top-keys", "plain"]);
     let browser = Browser::start(&[]);
     browser.open(&page(&service));
     exceed(&service, "before");

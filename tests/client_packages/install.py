@@ -20,7 +20,10 @@ import time
 import urllib.error
 import urllib.request
 
-from common import CLIENTS, PACKAGES, environment, has_toolchain, run
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+from common import CLIENTS, PACKAGES, environment, has_toolchain, run  # noqa: E402
+from ports import reserved_port  # noqa: E402
 
 RULES = """domain: edge
 descriptors:
@@ -33,12 +36,6 @@ descriptors:
 """
 
 PATIENCE_SECONDS = 120
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def wait_for(what, condition):
@@ -73,7 +70,7 @@ def tollgate(folder):
     """A tollgate with the rules; its address."""
     rules = folder / "rules.yaml"
     rules.write_text(RULES)
-    grpc, web = free_port(), free_port()
+    grpc, web = reserved_port(), reserved_port()
     command = [environment("go")["TOLLGATE_BIN"], "serve", str(rules), "--grpc-host", "127.0.0.1", "--grpc-port", str(grpc),
                "--host", "127.0.0.1", "--port", str(web), "--debug-port", "0"]
     with process(command, folder, os.environ) as (_, text):
@@ -196,7 +193,7 @@ def check_client(name, command, folder, env):
 
 
 def check_service(name, command, folder, env, method):
-    port = free_port()
+    port = reserved_port()
     with process(command, folder, {**env, "PORT": str(port)}) as (child, text):
         def listens():
             if child.poll() is not None:

@@ -38,7 +38,7 @@ const AGED_MIN: u64 = 9;
 
 #[test]
 fn aged_connections_and_a_restart_under_load_cost_no_request() {
-    let mut restarted = Tollgate::start(RULES, &SHORT_LIVES);
+    let mut restarted = Tollgate::start_restartable(RULES, &SHORT_LIVES);
     let staying = Tollgate::start(RULES, &SHORT_LIVES);
     let envoy = Envoy::asking(&[&restarted, &staying], OnError::Deny);
 

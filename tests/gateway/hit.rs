@@ -87,7 +87,7 @@ fn serve(secret: &Secret, clients: Option<&Secret>) -> Tollgate {
         ]);
     }
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-    Tollgate::start(RULES, &arguments)
+    Tollgate::start_restartable(RULES, &arguments)
 }
 
 /// Files of a certificate for these names and of its authority.
@@ -417,7 +417,7 @@ async fn a_restarted_service_is_reconnected() {
     let question = || check_request("d", [&entries[..]], (1, false));
     for (mut running, tls) in [
         (serve(&secret, None), Some(tls)),
-        (Tollgate::start(RULES, &[]), None),
+        (Tollgate::start_restartable(RULES, &[]), None),
     ] {
         let address = running.grpc.to_string();
         let mut client = RateLimitClient::connect(&address, tls, PATIENCE)

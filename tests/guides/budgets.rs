@@ -12,6 +12,7 @@ use std::thread;
 use serde_json::{Value, json};
 use tollgate_test_support::components::component;
 use tollgate_test_support::http_client::http;
+use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::{Tollgate, tollgate_binary};
 
 use crate::guides::edge::Parts;
@@ -175,8 +176,7 @@ fn the_program_reserves_and_settles() {
             assert_eq!(String::from_utf8_lossy(&output.stdout), "forty-two\n");
         }
     }
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
-    let output = run("ivy", closed.unwrap());
+    let output = run("ivy", ([127, 0, 0, 1], reserved_port()).into());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.starts_with("no answer: "), "{said}");
     assert_eq!(

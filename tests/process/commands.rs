@@ -20,6 +20,8 @@ pub(crate) fn tollgate(arguments: &[&str]) -> (i32, String, String) {
     let output: Output = Command::new(tollgate_binary())
         .args(arguments)
         .env_clear()
+        // A service that is to refuse its start may be beside others.
+        .envs(["GRPC_PORT", "PORT", "DEBUG_PORT"].map(|port| (port, "0")))
         .output()
         .unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -16,7 +16,7 @@ import time
 
 import rlqs
 from cases import ALLOWED, CASES, COUNTED, CRASH, OFFERED, STREAM, bootstrap
-from stack import Stack, free_port, wait_for
+from stack import Stack, reserved_port, wait_for
 
 SECONDS = 22
 # How much sooner or later than a case says an answer may change: less than the 0.9 s that are
@@ -72,7 +72,7 @@ class Report:
 def start(stack, classes, cases, name):
     """A service and an Envoy with these cases."""
     service = rlqs.Service(classes, {case: actions for case, (_, actions, *_) in cases.items()})
-    admin, port = free_port(), free_port()
+    admin, port = reserved_port(), reserved_port()
     return service, stack.start_envoy(name, bootstrap(cases, admin, port, service.port), admin, port)
 
 

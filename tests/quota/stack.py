@@ -14,14 +14,12 @@ import time
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from ports import reserved_port  # noqa: E402
+
 EXAMPLE = ROOT / "examples" / "quotas"
 START_SECONDS_MAX = 60
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def answers(port, path):
@@ -140,7 +138,7 @@ class Stack(contextlib.AbstractContextManager):
         return child
 
     def start_tollgate(self, rules, extra_args=(), ports=None):
-        grpc, http = ports or (free_port(), free_port())
+        grpc, http = ports or (reserved_port(), reserved_port())
         process = self.spawn("tollgate", [
             self.tollgate, "serve", rules, "--grpc-host", "127.0.0.1", "--grpc-port", grpc,
             "--host", "127.0.0.1", "--port", http, "--debug-port", 0, *extra_args])
@@ -158,7 +156,7 @@ class Stack(contextlib.AbstractContextManager):
 
     def start_example(self, name, grpc):
         """An Envoy with the bootstrap of the guide, and its tollgate at this port."""
-        admin, port = free_port(), free_port()
+        admin, port = reserved_port(), reserved_port()
         text = (EXAMPLE / "envoy.yaml").read_text()
         for written, used in ((9901, admin), (10000, port), (8081, grpc)):
             if text.count(f"port_value: {written} ") != 1:
@@ -168,7 +166,7 @@ class Stack(contextlib.AbstractContextManager):
 
     def start_redis(self, port=None):
         """A Redis without persistence, at this port or a free one."""
-        port = port or free_port()
+        port = port or reserved_port()
         process = self.spawn("redis", [
             "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", self.folder])
 

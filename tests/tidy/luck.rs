@@ -104,10 +104,11 @@ fn luck(file: &str, text: &str) -> Vec<String> {
                 "a child outlives a test that is killed: use `spawn_tied`",
             );
         }
-        if code.contains("free_port") {
+        let is_let_go = code.contains("bind(") && code.contains(".local_addr()");
+        if code.contains("free_port") || is_let_go {
             add(
                 at,
-                "a free port may be taken before it is bound: use port 0 or `reserved_port`",
+                "another socket may take this port: use port 0 or `reserved_port`",
             );
         }
         if code.contains("const PATIENCE") || code.contains("const RECOVERY") {
@@ -150,6 +151,7 @@ fn each_class_of_luck_is_found() {
         "    while service.metric(NAME) == 0 {}",
         "    let child = command.spawn().unwrap();",
         "    let port = free_port();",
+        "    let closed = TcpListener::bind(ANY).unwrap().local_addr();",
         "const PATIENCE: Duration = Duration::from_secs(5);",
         "    assert!(began.elapsed() < Duration::from_secs(1));",
         "    assert!(\n        longest_us <= 1_000_000,\n        \"slow\"\n    );",

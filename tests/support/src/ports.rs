@@ -15,15 +15,24 @@ const FIRST: u16 = 20_000;
 /// The names that this process holds.
 static HELD: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
 
-/// A port of 127.0.0.1 that no other test gets while this process runs, and that is not bound.
-pub fn reserved_port() -> u16 {
+/// The first port that the kernel gives away.
+fn end() -> u16 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
     let range = range.expect("the kernel's range of ports");
-    let end: u16 = range
-        .split_whitespace()
-        .next()
+    let first = range.split_whitespace().next();
+    first
         .and_then(|first| first.parse().ok())
-        .expect("the first port of the kernel's range");
+        .expect("the first port of the kernel's range")
+}
+
+/// Whether a port is one of those that tests reserve, and not one that the kernel chose.
+pub fn is_reserved(port: u16) -> bool {
+    (FIRST..end()).contains(&port)
+}
+
+/// A port of 127.0.0.1 that no other test gets while this process runs, and that is not bound.
+pub fn reserved_port() -> u16 {
+    let end = end();
     assert!(
         end > FIRST + 1_000,
         "the kernel gives away ports from {end}"

@@ -14,6 +14,7 @@ use crate::child_process::SpawnTied as _;
 use crate::http_client::http;
 use crate::metrics_text::{series_sum, series_value};
 use crate::polling::until;
+use crate::ports::{is_reserved, reserved_port};
 use crate::process_usage::{cpu_seconds, status_bytes};
 
 /// The path of the `tollgate` binary that cargo built for this test or benchmark.
@@ -58,45 +59,41 @@ pub struct Tollgate {
 impl Tollgate {
     /// Starts it with these rules (YAML) and these further arguments.
     pub fn start(rules: &str, arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let file = directory.path().join("rules.yaml");
-        std::fs::write(&file, rules).expect("the rules file");
-        let mut started = Self::start_at(&file, arguments);
-        started.directory = Some(directory);
-        started
+        Self::start_text(Command::new(tollgate_binary()), (0, 0), rules, arguments)
+    }
+
+    /// Starts it as `start` does, on ports that stay its own for `start_again`.
+    pub fn start_restartable(rules: &str, arguments: &[&str]) -> Self {
+        let ports = (reserved_port(), reserved_port());
+        Self::start_text(Command::new(tollgate_binary()), ports, rules, arguments)
     }
 
     /// Starts another binary of tollgate, such as an earlier version.
     pub fn start_binary(binary: &Path, rules: &str, arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let file = directory.path().join("rules.yaml");
-        std::fs::write(&file, rules).expect("the rules file");
-        let mut started = Self::start_by(Command::new(binary), (0, 0), &file, arguments);
-        started.directory = Some(directory);
-        started
+        Self::start_text(Command::new(binary), (0, 0), rules, arguments)
     }
 
     /// Starts it with the rules at this path, which the test may change, and these further
     /// arguments.
     pub fn start_at(rules: &Path, arguments: &[&str]) -> Self {
-        Self::start_on((0, 0), rules, arguments)
+        Self::start_by(Command::new(tollgate_binary()), (0, 0), rules, arguments)
     }
 
-    /// Starts it again with the same arguments, gRPC port and admin port. It must have ended.
+    /// Starts one of `start_restartable` again on its gRPC port and its admin port. It must have
+    /// ended.
     pub fn start_again(&mut self) {
         assert!(!self.running(), "it still runs");
         let arguments: Vec<_> = self.arguments.iter().map(String::as_str).collect();
         let ports = (self.grpc.port(), self.admin.port());
-        let mut started = Self::start_on(ports, &self.rules, &arguments);
+        assert!(is_reserved(ports.0), "another socket may have its port");
+        let command = Command::new(tollgate_binary());
+        let mut started = Self::start_by(command, ports, &self.rules, &arguments);
         started.directory = self.directory.take();
         *self = started;
     }
 
     /// Starts it with these rules, these further arguments and these variables.
     pub fn start_with(rules: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let file = directory.path().join("rules.yaml");
-        std::fs::write(&file, rules).expect("the rules file");
         // The environment is emptied for `env`, which sets these and becomes the service.
         let mut command = Command::new("/usr/bin/env");
         command
@@ -106,9 +103,7 @@ impl Tollgate {
                     .map(|(name, value)| format!("{name}={value}")),
             )
             .arg(tollgate_binary());
-        let mut started = Self::start_by(command, (0, 0), &file, arguments);
-        started.directory = Some(directory);
-        started
+        Self::start_text(command, (0, 0), rules, arguments)
     }
 
     /// Starts it with the rules at this path and these variables.
@@ -126,36 +121,32 @@ impl Tollgate {
 
     /// Starts it with a pipe as its stdout whose reader has ended.
     pub fn start_with_closed_stdout(rules: &str, arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let file = directory.path().join("rules.yaml");
-        std::fs::write(&file, rules).expect("the rules file");
         let mut command = Command::new("/bin/bash");
         command
             .args(["-c", "exec \"$0\" \"$@\" > >(exec true)"])
             .arg(tollgate_binary());
-        let mut started = Self::start_by(command, (0, 0), &file, arguments);
-        started.directory = Some(directory);
-        started
+        Self::start_text(command, (0, 0), rules, arguments)
     }
 
     /// The same in the control group of this `cgroup.procs` file.
     pub fn start_within(procs: &Path, rules: &str, arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let file = directory.path().join("rules.yaml");
-        std::fs::write(&file, rules).expect("the rules file");
         // It joins the group before `exec`, because tollgate reads its limits at start.
         let mut command = Command::new("/bin/sh");
         command
             .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
             .arg(procs)
             .arg(tollgate_binary());
-        let mut started = Self::start_by(command, (0, 0), &file, arguments);
-        started.directory = Some(directory);
-        started
+        Self::start_text(command, (0, 0), rules, arguments)
     }
 
-    fn start_on(ports: (u16, u16), rules: &Path, arguments: &[&str]) -> Self {
-        Self::start_by(Command::new(tollgate_binary()), ports, rules, arguments)
+    /// Starts it with a rules file of this text in a folder of its own.
+    fn start_text(command: Command, ports: (u16, u16), rules: &str, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("rules.yaml");
+        std::fs::write(&file, rules).expect("the rules file");
+        let mut started = Self::start_by(command, ports, &file, arguments);
+        started.directory = Some(directory);
+        started
     }
 
     /// Starts it on this gRPC port and this admin port; 0 is any.
