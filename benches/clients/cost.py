@@ -2,8 +2,8 @@
 
 Each language's `examples/bench` is one HTTP server with four routes that answer the same: without a limiter
 (/bare), without one but with its three headers (/headers), with tollgate's middleware (/tollgate), and with a limiter
-that is popular in that language (/peer). Other servers have batching or leases on. h2load sends to the routes one after the other, many times over, so that all of them meet the same machine. The figures are
-medians over the rounds.
+that is popular in that language (/peer). Other servers have batching or leases on. h2load sends to the routes one
+after the other, many times over, so that all of them meet the same machine. The figures are medians over the rounds.
 
 A second table has requests of 1,000 keys, which the servers draw at random: 12 of each, which are mostly the first ones of a key, and 100.
 
@@ -16,7 +16,6 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -25,6 +24,10 @@ import time
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from ports import reserved_port  # noqa: E402
+
 PACKAGES = ROOT / "target" / "client-packages"
 CLIENTS = ROOT / "clients"
 PAGE = ROOT / "docs" / "clients.md"
@@ -33,11 +36,11 @@ PAGE = ROOT / "docs" / "clients.md"
 LEGS = {"none": ("bare", ""), "none, its headers": ("headers", ""), "tollgate": ("tollgate", ""), "tollgate, batching": ("tollgate", "BATCHING"),
         "tollgate, leases": ("tollgate", "LEASES"), "peer": ("peer", "")}
 KEYS = 1000
-# Of one leg: keys, connections, requests, and in which rounds it is sent: in one of so many. Most of a leg of one key is the steady state: the
-# first leases, and the second in which unused hits go back, are a small part of it. The last one is long, so it needs fewer rounds.
-ONE, SIXTEEN, SHORT, LONG = LOADS = [(1, 1, 1500, 1), (1, 16, 30000, 1), (KEYS, 16, 12 * KEYS, 1), (KEYS, 16, 100 * KEYS, 3)]
-# As many as a leg has: a JVM compiles meanwhile what it runs often.
-WARM_REQUESTS = 30000
+# Of one leg: keys, connections, requests, and in which rounds it is sent: in one of so many. The last one is long, so it needs fewer rounds.
+ONE, SHORT, LONG = (1, 1, 1500, 1), (KEYS, 16, 12 * KEYS, 1), (KEYS, 16, 100 * KEYS, 3)
+# Requests of one key over 16 connections. A leg is several seconds in every language, so that most of it is the steady state: the first leases, and
+# the second in which unused hits go back, are a small part of it.
+SIXTEEN_REQUESTS = {"Go": 200000, "Java": 200000, "Node": 60000, "Python": 30000, "Rust": 200000}
 # Until unused hits have gone back, which belongs to the cost of a leg with leases: a second without use, and a round of 250 ms.
 RETURN_SECONDS = 1.5
 BODY = "hello"
@@ -55,12 +58,6 @@ descriptors:
   - key: key
     rate_limit: { unit: day, requests_per_unit: 1000000000 }
 """
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def cpu_seconds(pid):
@@ -102,11 +99,13 @@ def leg(port, route, connections, requests, pid, goes_back):
 def measure(language, command, tollgate, redis, rounds):
     legs = {name: where for name, where in LEGS.items() if language != "Python" or where[1] != "BATCHING"}
     names = list(legs)
+    sixteen = (1, 16, SIXTEEN_REQUESTS[language], 1)
+    loads = (ONE, sixteen, SHORT, LONG)
     servers = {}
     with tempfile.TemporaryFile() as log:
         try:
             for option, keys in {(option, keys) for _, option in legs.values() for keys in (1, KEYS)}:
-                port = free_port()
+                port = reserved_port()
                 environment = {**os.environ, "PORT": str(port), "TOLLGATE": f"127.0.0.1:{tollgate}", "REDIS": f"redis://127.0.0.1:{redis}",
                                "BATCHING": "0", "LEASES": "0", "KEYS": str(keys), "NODE_ENV": "production"}
                 if option:
@@ -119,13 +118,14 @@ def measure(language, command, tollgate, redis, rounds):
                 port, server = servers[option, keys]
                 return leg(port, route, connections, requests, server.pid, option == "LEASES")
 
+            # As many as a leg has: a JVM compiles meanwhile what it runs often.
             for name in names:
                 for keys in (1, KEYS):
-                    send(name, keys, 16, WARM_REQUESTS)
-            figures = {(name, load): ([], [], []) for name in names for load in LOADS}
+                    send(name, keys, 16, SIXTEEN_REQUESTS[language])
+            figures = {(name, load): ([], [], []) for name in names for load in loads}
             for turn in range(rounds):
                 first = turn % len(names)
-                for load in LOADS:
+                for load in loads:
                     keys, connections, requests, period = load
                     if turn % period:
                         continue
@@ -141,7 +141,7 @@ def measure(language, command, tollgate, redis, rounds):
                 server.terminate()
                 server.wait(20)
     medians = {key: tuple(statistics.median(part) for part in parts) for key, parts in figures.items()}
-    return [(name, {load: medians[name, load] for load in LOADS}) for name in names]
+    return [(name, [medians[name, load] for load in loads]) for name in names]
 
 
 def main():
@@ -155,7 +155,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         rules = pathlib.Path(folder) / "rules.yaml"
         rules.write_text(RULES)
-        grpc, web, redis = free_port(), free_port(), free_port()
+        grpc, web, redis = reserved_port(), reserved_port(), reserved_port()
         try:
             children.append(subprocess.Popen(
                 [arguments.tollgate, "serve", str(rules), "--grpc-host", "127.0.0.1", "--grpc-port", str(grpc), "--host", "127.0.0.1",
@@ -170,9 +170,9 @@ def main():
                 if arguments.only not in (None, language):
                     continue
                 figures = measure(language, command, grpc, redis, arguments.rounds)
-                for name, of in figures:
+                for name, (one, sixteen, short, long) in figures:
                     title = peer if name == "peer" else name
-                    for rows, cells in ((lines, of[ONE][:2] + of[SIXTEEN]), (keys, of[SHORT] + of[LONG])):
+                    for rows, cells in ((lines, one[:2] + sixteen), (keys, short + long)):
                         rows.append(" | ".join([f"| {language}", title, *(f"{cell:,.0f}" for cell in cells)]) + " |")
                 print("\n".join(lines[-len(figures):] + keys[-len(figures):]), flush=True)
         finally:
