@@ -19,7 +19,6 @@
 
 mod library;
 mod program;
-mod relay;
 mod scenarios;
 mod setup;
 mod tonic_client;

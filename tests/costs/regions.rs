@@ -7,16 +7,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 use tollgate::proto::tollgate::v1::rate_limits_client::RateLimitsClient;
 use tollgate::proto::tollgate::v1::{CheckRequest, Descriptor, Entry, Verdict};
 use tollgate_test_support::grpc_client::channel;
 use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::relay::{Relay, Way};
 use tollgate_test_support::tollgate_process::Tollgate;
 
 const ROUND_TRIPS_MS: [u64; 5] = [0, 5, 20, 80, 200];
@@ -54,60 +52,6 @@ struct Sample {
     answered: u64,
     /// Whether it was sent in the first half of a second of the clock.
     is_early: bool,
-}
-
-/// A relay to a port. It ends with its runtime.
-struct Relay {
-    address: SocketAddr,
-    /// Whether no bytes pass.
-    is_cut: watch::Sender<bool>,
-}
-
-impl Relay {
-    async fn to(port: u16, delay: Duration) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (is_cut, cut) = watch::channel(false);
-        tokio::spawn(async move {
-            while let Ok((caller, _)) = listener.accept().await {
-                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                caller.set_nodelay(true).unwrap();
-                server.set_nodelay(true).unwrap();
-                let (from_caller, to_caller) = caller.into_split();
-                let (from_server, to_server) = server.into_split();
-                tokio::spawn(pass(from_caller, to_server, delay, cut.clone()));
-                tokio::spawn(pass(from_server, to_caller, delay, cut.clone()));
-            }
-        });
-        Self { address, is_cut }
-    }
-}
-
-/// Passes bytes on, each as late as `delay` says.
-async fn pass(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    delay: Duration,
-    mut cut: watch::Receiver<bool>,
-) {
-    let (sender, mut receiver) = mpsc::unbounded_channel::<(tokio::time::Instant, Vec<u8>)>();
-    tokio::spawn(async move {
-        while let Some((at, bytes)) = receiver.recv().await {
-            if !delay.is_zero() {
-                sleep_until(at).await;
-            }
-            if cut.wait_for(|cut| !cut).await.is_err() || to.write_all(&bytes).await.is_err() {
-                return;
-            }
-        }
-    });
-    let mut bytes = vec![0; 65_536];
-    while let Ok(count @ 1..) = from.read(&mut bytes).await {
-        let at = tokio::time::Instant::now() + delay;
-        if sender.send((at, bytes[..count].to_vec())).is_err() {
-            return;
-        }
-    }
 }
 
 /// Checks at this rate for the length of a run.
@@ -162,7 +106,7 @@ async fn load(region: SocketAddr, algorithm: &'static str, rate: u64) -> Vec<Sam
 }
 
 /// Two regions of a Redis at this round trip, and the relay of the first.
-fn regions(runtime: &Runtime, redis: &RedisServer, round_trip_ms: u64) -> ([Tollgate; 2], Relay) {
+fn regions(redis: &RedisServer, round_trip_ms: u64) -> ([Tollgate; 2], Relay) {
     let delay = Duration::from_micros(round_trip_ms * 500);
     let near = |relay: &Relay| {
         let store = format!("redis://{}", relay.address);
@@ -180,7 +124,8 @@ fn regions(runtime: &Runtime, redis: &RedisServer, round_trip_ms: u64) -> ([Toll
             .collect();
         Tollgate::start(RULES, &flags)
     };
-    let relays = [(); 2].map(|()| runtime.block_on(Relay::to(redis.port(), delay)));
+    let redis = SocketAddr::from(([127, 0, 0, 1], redis.port()));
+    let relays = [(); 2].map(|()| Relay::delayed(redis, delay));
     let services = [near(&relays[0]), near(&relays[1])];
     let [first, _] = relays;
     (services, first)
@@ -226,7 +171,7 @@ fn two_regions_share_a_limit() {
     let runtime = runtime();
     for round_trip_ms in ROUND_TRIPS_MS {
         let redis = RedisServer::start(&[]);
-        let (services, _relay) = regions(&runtime, &redis, round_trip_ms);
+        let (services, _relay) = regions(&redis, round_trip_ms);
         let calls = || -> u64 {
             let calls = services.iter();
             calls
@@ -268,15 +213,16 @@ fn two_regions_share_a_limit() {
 fn a_region_is_cut_off_and_comes_back() {
     let runtime = runtime();
     let redis = RedisServer::start(&[]);
-    let (services, relay) = regions(&runtime, &redis, 80);
+    let (services, relay) = regions(&redis, 80);
     let samples = runtime.block_on(async {
         let cut = tokio::spawn(async move {
             let begin = Instant::now() + Duration::from_secs((RUN_S - CUT_S) / 2);
-            for (is_cut, at) in [(true, begin), (false, begin + Duration::from_secs(CUT_S))] {
-                // sleep: the cut begins and ends at these times.
-                sleep_until(at.into()).await;
-                relay.is_cut.send_replace(is_cut);
-            }
+            // sleep: the cut begins and ends at these times.
+            sleep_until(begin.into()).await;
+            [Way::ToService, Way::ToCaller].map(|way| relay.hold(way));
+            // sleep: as before
+            sleep_until((begin + Duration::from_secs(CUT_S)).into()).await;
+            relay.release();
             relay
         });
         let samples = run(&services, "token_bucket", OVER).await;

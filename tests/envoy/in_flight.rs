@@ -21,9 +21,9 @@ use std::time::Duration;
 use tollgate_test_support::background_clients::SetOnDrop;
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::polling::until;
+use tollgate_test_support::relay::Way;
 
 use crate::envoy::in_flight_edge::{ENDINGS, Edge, Ending, LIMIT, Request};
-use crate::envoy::relay::Way;
 use crate::envoy::upstream::{Upstream, UpstreamAction};
 
 /// Time until a slot of the page's rules expires.
@@ -132,7 +132,7 @@ fn concurrent_requests_never_exceed_the_limit() {
 fn a_slot_of_a_caller_that_left_expires_and_renewed_slots_do_not() {
     let mut edge = Edge::start();
     let inside = [(); 2].map(|()| edge.enters());
-    edge.relay.hold(Way::ToEnvoy);
+    edge.relay.hold(Way::ToCaller);
     let (caller, _) = edge.sends();
     edge.wait_for_free(0);
     drop(caller);
@@ -167,7 +167,7 @@ fn a_slot_of_a_caller_that_left_expires_and_renewed_slots_do_not() {
 #[test]
 fn a_slot_of_a_timed_out_check_is_released() {
     let mut edge = Edge::start_with(TIMEOUT);
-    edge.relay.hold(Way::ToEnvoy);
+    edge.relay.hold(Way::ToCaller);
     let (mut caller, _) = edge.sends();
     edge.wait_for_free(2);
     assert_eq!(caller.answer().expect("an answer").status, 503);
@@ -182,7 +182,7 @@ fn a_slot_of_a_timed_out_check_is_released() {
 #[test]
 fn a_check_that_arrives_after_its_timeout_holds_a_slot_until_it_expires() {
     let mut edge = Edge::start_with(TIMEOUT);
-    edge.relay.hold(Way::ToTollgate);
+    edge.relay.hold(Way::ToService);
     let (mut caller, _) = edge.sends();
     assert_eq!(caller.answer().expect("an answer").status, 503);
     edge.relay.release();

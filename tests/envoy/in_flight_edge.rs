@@ -10,9 +10,9 @@ use tollgate_test_support::grpc_client::{Descriptor, descriptor};
 use tollgate_test_support::http_connection::HttpConnection;
 use tollgate_test_support::in_process::Service;
 use tollgate_test_support::polling::until;
+use tollgate_test_support::relay::Relay;
 
 use crate::envoy::edge::runtime;
-use crate::envoy::relay::Relay;
 use crate::envoy::upstream::{Upstream, UpstreamAction};
 
 pub(crate) const ENDINGS: [Ending; 6] = [

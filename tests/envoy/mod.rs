@@ -22,7 +22,6 @@ mod limits;
 mod model;
 mod overload;
 mod record;
-mod relay;
 mod reloading;
 mod shutdown;
 mod upstream;

@@ -3,67 +3,24 @@
 //! A relay of the test holds what the server sends until the test says so. The bytes are not
 //! changed. `failures` has a Redis that does not answer in time.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tollgate::proto::tollgate::v1 as api;
 use tollgate::proto::tollgate::v1::rate_limits_client::RateLimitsClient;
 use tollgate::proto::tollgate::v1::{CheckRequest, CommitRequest, ReserveRequest};
 use tollgate_test_support::grpc_client::{channel, descriptor, request};
 use tollgate_test_support::polling::{until, until_async};
 use tollgate_test_support::redis_server::RedisServer;
+use tollgate_test_support::relay::{Relay, Way};
 
 use super::{buckets, client, left, patient, replica, shared};
-
-/// A relay between the service and Redis. It ends with the test's runtime.
-struct Relay {
-    address: SocketAddr,
-    /// Whether it holds what the server sends.
-    holds: watch::Sender<bool>,
-}
-
-impl Relay {
-    async fn to(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (holds, held) = watch::channel(false);
-        tokio::spawn(async move {
-            while let Ok((caller, _)) = listener.accept().await {
-                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let (mut from_caller, to_caller) = caller.into_split();
-                let (from_server, mut to_server) = server.into_split();
-                tokio::spawn(async move {
-                    let _ = tokio::io::copy(&mut from_caller, &mut to_server).await;
-                });
-                tokio::spawn(hold(from_server, to_caller, held.clone()));
-            }
-        });
-        Self { address, holds }
-    }
-}
-
-/// Passes bytes on while the relay does not hold them.
-async fn hold(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut held: watch::Receiver<bool>) {
-    let mut bytes = vec![0; 65_536];
-    while let Ok(count @ 1..) = from.read(&mut bytes).await {
-        if held.wait_for(|held| !held).await.is_err()
-            || to.write_all(&bytes[..count]).await.is_err()
-        {
-            return;
-        }
-    }
-}
 
 /// Redis has reserved, and its answer comes after the caller gave up. The hits go back as soon as
 /// the answer is there, and not at the expiry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reservation_whose_caller_gave_up_is_withdrawn() {
     let redis = RedisServer::start(&[]);
-    let relay = Relay::to(redis.port()).await;
+    let relay = Relay::to(([127, 0, 0, 1], redis.port()).into());
     let (tollgate, mut known) = shared(&format!("redis://{}", relay.address), &[]).await;
     let reserve = |key: &str| ReserveRequest {
         domain: "d".to_owned(),
@@ -83,7 +40,7 @@ async fn a_reservation_whose_caller_gave_up_is_withdrawn() {
     api.reserve(reserve("first")).await.unwrap();
     let keys = || buckets(&redis).len();
     let before = keys();
-    relay.holds.send_replace(true);
+    relay.hold(Way::ToCaller);
     let mut impatient = tonic::Request::new(reserve("a"));
     impatient.set_timeout(Duration::from_secs(2));
     let gave_up = api.reserve(impatient).await.unwrap_err();
@@ -102,7 +59,7 @@ async fn a_reservation_whose_caller_gave_up_is_withdrawn() {
         hits: Some(0),
     };
     let _ = api.peek(elsewhere).await;
-    relay.holds.send_replace(false);
+    relay.release();
     until_async("the hits are back", async || {
         left(&mut known, "a").await == 1_000
     })

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use tollgate_test_support::polling::until;
+use tollgate_test_support::relay::Relay;
 use tollgate_test_support::tollgate_process::Tollgate;
 
 use crate::program::Outcome;
-use crate::relay::Relay;
 use crate::setup::{Case, accepted, decided, service};
 
 /// Calls until `stop`.

@@ -7,8 +7,8 @@
 //! (`tests/service`).
 
 use tollgate_test_support::polling::until;
+use tollgate_test_support::relay::{Relay, Way};
 
-use crate::relay::Relay;
 use crate::setup::{Case, Client, accepted, decided, service};
 
 /// Calls that are given up, and calls after them on the same connection.
@@ -19,14 +19,14 @@ pub(super) fn deadlines(case: Case) {
     let relay = Relay::to(service.grpc);
     let mut client = case.client(relay.address, &[]);
     client.connect();
-    relay.hold_answers();
+    relay.hold(Way::ToCaller);
     client
         .run(
             "late",
             &format!("calls={CALLS} at-once={CALLS} deadline-ms=300"),
         )
         .all_failed(CALLS, case.library.late);
-    relay.release_answers();
+    relay.release();
     then_others_are_answered(&mut client);
     assert_eq!(accepted(&service), 1, "connections");
 }
@@ -36,7 +36,7 @@ pub(super) fn cancels(case: Case) {
     let relay = Relay::to(service.grpc);
     let mut client = case.client(relay.address, &[]);
     client.connect();
-    relay.hold_answers();
+    relay.hold(Way::ToCaller);
     client.send(&format!(
         "name=cancelled calls={CALLS} at-once={CALLS} deadline-ms=30000 cancel=1"
     ));
@@ -46,7 +46,7 @@ pub(super) fn cancels(case: Case) {
     });
     client.send("cancel");
     client.result("cancelled").all_failed(CALLS, "CANCELLED");
-    relay.release_answers();
+    relay.release();
     then_others_are_answered(&mut client);
     assert_eq!(accepted(&service), 1, "connections");
 }

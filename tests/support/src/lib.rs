@@ -27,6 +27,7 @@
 //! | `quota_client` | a stream of the rate limit quota service |
 //! | `rate_lease_table` | leases of rates, as every store keeps them |
 //! | `ratelimit_process` | a tollgate that is started as Envoy's reference service is |
+//! | `relay` | a TCP relay that holds bytes back or delays them |
 //! | `redis_server` | a Redis server or cluster for one test |
 //! | `seeded_rng` | random choices that depend on a seed alone |
 //! | `terminal_picture` | a picture of a terminal, and its lines |
@@ -63,6 +64,7 @@ pub mod quota_client;
 pub mod rate_lease_table;
 pub mod ratelimit_process;
 pub mod redis_server;
+pub mod relay;
 pub mod seeded_rng;
 pub mod terminal_picture;
 pub mod tls_client;
