@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use tollgate_test_support::components::component;
 use tollgate_test_support::tollgate_process::Tollgate;
 
-const RULES: &str = "{domain: edge, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 10}}, {key: plan, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}]}]}";
+const RULES: &str = "{domain: edge, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 10}}, {key: plan, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 5}}]}]}";
 
 #[test]
 fn python_is_told_ten_times_ok_and_then_over_limit() {
@@ -25,10 +25,10 @@ fn python_is_told_ten_times_ok_and_then_over_limit() {
     let lines: Vec<_> = said.lines().collect();
     assert_eq!(lines.len(), 11, "{output:?}");
     for (left, line) in (0..10).rev().zip(&lines) {
-        let words = format!("OK          {left} left of 10 per day, resets in ");
+        let words = format!("OK          {left} left of 10 per year, resets in ");
         assert!(line.starts_with(&words), "{line}");
     }
-    let words = "OVER LIMIT  0 left of 10 per day, try again in ";
+    let words = "OVER LIMIT  0 left of 10 per year, try again in ";
     assert!(lines[10].starts_with(words), "{}", lines[10]);
     assert_eq!(output.status.code(), Some(3));
 }
@@ -39,7 +39,7 @@ fn python_asks_for_several_entries_as_hit_does() {
     let output = ask(&[&tollgate.grpc.to_string(), "edge", "plan=free,user=bob"]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
-        said.starts_with("OK          4 left of 5 per hour, "),
+        said.starts_with("OK          4 left of 5 per year, "),
         "{said}"
     );
 }

@@ -149,7 +149,7 @@ fn envoys_health_check_passes_with_the_cluster_of_the_notes() {
     let envoy = Command::new(component("venv/bin/envoy"))
         .arg("-c")
         .arg(&file)
-        .args(["--use-dynamic-base-id", "--concurrency", "1", "-l", "error"])
+        .args(["--disable-hot-restart", "--concurrency", "1", "-l", "error"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn_tied();

@@ -87,11 +87,18 @@ impl Parts {
             });
             cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = endpoints.collect();
             cluster["dns_lookup_family"] = json!("V4_ONLY");
+            for check in cluster["health_checks"]
+                .as_array_mut()
+                .into_iter()
+                .flatten()
+            {
+                check["timeout"] = json!("30s");
+            }
         }
         for filter in &mut self.filters {
             let config = &mut filter["typed_config"];
             assert!(config["timeout"].is_string(), "{config}");
-            config["timeout"] = json!("2s");
+            config["timeout"] = json!("30s");
         }
         self
     }

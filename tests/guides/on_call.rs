@@ -179,10 +179,13 @@ impl Replicas {
         });
         let mut screen = String::new();
         for (words, key) in steps {
+            // What is drawn in several writes is whole when it stays.
+            let mut before = String::new();
             screen = until(&format!("`{words}` is shown"), || {
                 let output = tmux(&["capture-pane", "-p"]).output().unwrap();
                 let screen = String::from_utf8(output.stdout).unwrap();
-                let is_shown = screen.contains(words);
+                let is_shown = screen.contains(words) && screen == before;
+                before.clone_from(&screen);
                 is_shown.then(|| screen.clone()).ok_or(screen)
             });
             assert!(tmux(&["send-keys", key]).status().unwrap().success());

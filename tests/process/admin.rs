@@ -222,7 +222,7 @@ fn every_example_of_the_page_runs() {
         // On a busy machine the first state may take longer than the page reads.
         let here = command
             .replace("localhost:6070", &here)
-            .replace("--max-time 3", "--max-time 10");
+            .replace("--max-time 3", "--max-time 25");
         let output = Command::new("sh")
             .args(["-c", &here])
             .current_dir(folder.path())
@@ -416,8 +416,9 @@ fn a_hundred_streams_share_each_state() {
             states
         })
         .collect();
-    let first = streams.remove(0);
-    let shared: BTreeSet<_> = first.take(5).collect();
+    // Its states are those of the time in which all streams are open.
+    let last = streams.pop().unwrap();
+    let shared: BTreeSet<_> = last.take(5).collect();
     assert_eq!(shared.len(), 5);
     for states in streams {
         // A slow stream leaves states out, so it may have missed some.

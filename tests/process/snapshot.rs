@@ -81,8 +81,11 @@ fn a_kill_loses_at_most_what_was_counted_since_the_last_snapshot() {
     let before = admitted(service.http, 6);
     // A snapshot that began after these requests: the second from here.
     let writes = || service.metric("tollgate_snapshot_writes_total");
-    let now = writes();
-    until("two more snapshots are written", || writes() >= now + 2);
+    for _ in 0..2 {
+        // On a busy machine each may wait ten seconds for an idle core.
+        let now = writes();
+        until("one more snapshot is written", || writes() > now);
+    }
     let since = admitted(service.http, 2);
     service.signal("KILL");
     service.wait();
@@ -114,9 +117,9 @@ fn a_full_disk_keeps_the_snapshot_before_it() {
     assert!(service.wait().success());
     let good = std::fs::read(snapshot).unwrap();
 
-    let mut service = start(&rules, snapshot, "1");
     // All but a few bytes of the disk; the error is that of the writer.
     let _ = std::fs::write("/mnt/rest", [1; 16 << 10]);
+    let mut service = start(&rules, snapshot, "1");
     let full = "tollgate_snapshot_write_failures_total{cause=\"disk_full\"}";
     until("the disk is full", || service.metric(full) > 0);
     service.signal("TERM");

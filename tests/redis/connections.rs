@@ -11,8 +11,9 @@ use tollgate_test_support::polling::until;
 use tollgate_test_support::redis_server::RedisServer;
 use tollgate_test_support::tollgate_process::Tollgate;
 
+use super::cluster_log::{repeats_no_line, wait_until_logged};
 use super::rate_leases::settings;
-use super::{RULES, ask, buckets, decides, shared, shows, verbose};
+use super::{RULES, ask, buckets, decides, passes, shared, shows, verbose};
 
 /// Sends a request to a replica with this store and checks that a bucket was created there.
 async fn shares(redis: &RedisServer, store: &str, arguments: &[&str]) {
@@ -239,7 +240,7 @@ async fn a_rotated_password_is_read_again() {
     let _: redis::Value = redis.say(&["CLIENT", "KILL", "USER", "tollgate"]);
     // The request that finds the fault may have an unknown outcome.
     let _ = ask(&mut client, "a").await;
-    assert_eq!(ask(&mut client, "a").await, Ok(Code::Ok));
+    passes(&mut client, "a").await;
     // On a living connection a wrong password is logged once, and its end at the same level.
     file(directory.path(), "password", "wrong horse\n");
     let before = logins(&redis);
@@ -247,16 +248,10 @@ async fn a_rotated_password_is_read_again() {
         logins(&redis) >= before + 2
     });
     file(directory.path(), "password", "correct horse\n");
-    let logged = |words: &str| tollgate.said().matches(words).count();
+    wait_until_logged(&tollgate, "probe: the store's new password is not in use");
     let again = "the store's password is in use again";
-    until("the good password is logged", || {
-        if logged(again) == 1 {
-            Ok(())
-        } else {
-            Err(tollgate.said())
-        }
-    });
-    assert_eq!(logged("the store's new password is not in use"), 1);
+    wait_until_logged(&tollgate, &format!("probe: {again}"));
+    repeats_no_line(&tollgate);
     let lines = tollgate.said();
     let line = lines.lines().find(|line| line.contains(again)).unwrap();
     assert!(line.contains(" WARN "), "{line}");

@@ -90,10 +90,10 @@ async fn open_connections_and_known_addresses_need_no_name_server() {
         let text = replica.metrics.render().unwrap();
         tollgate_test_support::metrics_text::series_value(&text, "tollgate_store_connections_total")
     };
-    assert_eq!(made(), 1);
+    let before = made();
     gate.send_replace(false);
     assert!(replica.store.health().unwrap().healthy);
     let _: redis::Value = redis.say(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    until_async("it is connected again", async || made() == 2).await;
+    until_async("it is connected again", async || made() > before).await;
     replica.connect().await;
 }

@@ -61,6 +61,8 @@ async fn fifty_thousand_keys_waiting_for_a_frozen_redis_stay_within_the_bound() 
             ["--store-deadline-ms", "60000"],
             ["--store-queue-max", &bound],
             ["--top-keys", "off"],
+            // The bounds are those of two threads, each with buffers of its own.
+            ["--cores", "2"],
         ];
         let service = connected(Service::start(RULES, &arguments.concat()).await).await;
         let mut clients = Vec::new();

@@ -91,6 +91,7 @@ async fn a_damaged_value_is_an_error_for_its_bucket_alone() {
     let redis = RedisServer::start(&[]);
     let replica = Replica::connected(&settings(&redis.url())).await;
     let lease = one(&replica, ten(0, 1)).await.unwrap();
+    let made = replica.metrics.store.connections_made.get();
     let say = |words: &[&str]| {
         let _: redis::Value = redis.say(words);
     };
@@ -140,7 +141,7 @@ async fn a_damaged_value_is_an_error_for_its_bucket_alone() {
     say(&["DEL", ERA]);
     // The connection was good throughout.
     assert_eq!(one(&replica, ten(0, 5)).await.unwrap().holds, 10);
-    assert_eq!(replica.metrics.store.connections_made.get(), 1);
+    assert_eq!(replica.metrics.store.connections_made.get(), made);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -170,7 +170,7 @@ async fn a_restarted_redis_has_what_it_wrote_to_disk() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_whose_answer_was_lost_is_repeated() {
     let redis = RedisServer::start(&[]);
-    let (replica, mut client) = shared(&redis, "2000").await;
+    let (replica, mut client) = shared(&redis, "5000").await;
     client
         .reserve(reserve("fixed_window", "a", 800))
         .await

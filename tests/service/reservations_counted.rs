@@ -23,7 +23,7 @@ const OF: &str = r#"domain="d",key1="user",key2="""#;
 
 /// How long a check waits for a store that has stopped, in milliseconds. One that runs answers
 /// within it, also on a busy machine.
-const SHORT: u64 = 1_000;
+const SHORT: u64 = 3_000;
 
 async fn post(service: &Service, call: &str, (key, value): (&str, &str), more: Value) -> u16 {
     api::post(service.http, call, &api::body(key, value, more))

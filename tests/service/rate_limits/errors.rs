@@ -344,7 +344,11 @@ async fn a_deadline_that_passes_in_the_store_ends_the_call_and_withdraws_the_res
     let rules = RULES.replace("unit: hour", "unit: year");
     let service = Service::start(&rules, &settings).await;
     let mut client = client(&service).await;
-    let reserved = async || client.reserve(reserve("user", "first", 1)).await;
+    let reserved = async || {
+        // When a failed probe is sent again is a matter of this clock.
+        service.clock.advance_us(10_000);
+        client.reserve(reserve("user", "first", 1)).await
+    };
     until_async("the store answers", reserved).await;
     let mut raw = Raw::connect(service.grpc).await;
     redis.signal("STOP");

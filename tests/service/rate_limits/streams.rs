@@ -109,7 +109,7 @@ async fn a_stream_ends_with_its_deadline() {
     let (_sender, calls) = mpsc::channel(1);
     let mut late = Request::new(ReceiverStream::new(calls));
     late.metadata_mut()
-        .insert("grpc-timeout", "1S".parse().unwrap());
+        .insert("grpc-timeout", "5S".parse().unwrap());
     let mut answers = client.stream(late).await.unwrap().into_inner();
     let status = answers.next().await.unwrap().unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);

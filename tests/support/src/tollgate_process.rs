@@ -123,7 +123,10 @@ impl Tollgate {
     pub fn start_with_closed_stdout(rules: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new("/bin/bash");
         command
-            .args(["-c", "exec \"$0\" \"$@\" > >(exec true)"])
+            .args([
+                "-c",
+                "exec 3> >(exec true); wait $!; exec \"$0\" \"$@\" >&3 3>&-",
+            ])
             .arg(tollgate_binary());
         Self::start_text(command, (0, 0), rules, arguments)
     }

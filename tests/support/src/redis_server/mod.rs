@@ -70,7 +70,7 @@ impl RedisServer {
             let text = format!(
                 "port {port}\nbind 127.0.0.1\nunixsocket {}\ndir {}\nlogfile {LOG}\n\
                  sentinel monitor {name} 127.0.0.1 {primary} 1\n\
-                 sentinel down-after-milliseconds {name} 2000\n\
+                 sentinel down-after-milliseconds {name} 60000\n\
                  sentinel failover-timeout {name} 4000\n",
                 directory.path().join("redis.sock").display(),
                 directory.path().display(),

@@ -51,7 +51,7 @@ impl SlotMove<'_> {
     /// Moves these keys.
     pub fn move_keys(&self, keys: &[impl AsRef<str>]) {
         let port = self.to.server.port().to_string();
-        let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "60000", "KEYS"];
         words.extend(keys.iter().map(AsRef::as_ref));
         let _: redis::Value = self.from.server.say(&words);
     }
