@@ -87,6 +87,7 @@ impl Parts {
             });
             cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = endpoints.collect();
             cluster["dns_lookup_family"] = json!("V4_ONLY");
+            cluster["connect_timeout"] = json!("30s");
             for check in cluster["health_checks"]
                 .as_array_mut()
                 .into_iter()

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use tollgate_test_support::envoy_process::Envoy;
 use tollgate_test_support::http_connection::HttpConnection;
+use tollgate_test_support::polling::until;
 use tollgate_test_support::ports::reserved_port;
 use tollgate_test_support::tollgate_process::Tollgate;
 
@@ -36,11 +37,18 @@ fn envoy_accepts_the_pages_configuration() {
 fn the_fourth_login_is_refused_with_the_documented_headers() {
     let guide = Page::guide("envoy.md");
     let tollgate = Tollgate::start(&rules(&guide), &[]);
-    // One more without a server: the health check finds out before any request.
+    // One more without a server: the health check finds out.
     let nobody = ([127, 0, 0, 1], reserved_port()).into();
     let parts = parts(&guide).at(&[tollgate.grpc, nobody]);
     let directory = tempfile::tempdir().unwrap();
     let envoy = Envoy::start(&parts.bootstrap(directory.path()).to_string());
+    // Envoy accepts requests once one of several names is resolved. Were it the other one's alone, all
+    // servers would be unhealthy, and Envoy would send them requests nonetheless.
+    until("both are known, and one is healthy", || {
+        let members = ["membership_total", "membership_healthy"];
+        let members = members.map(|name| envoy.stat(&format!("cluster.tollgate.{name}")));
+        (members == [2, 1]).then_some(()).ok_or(members)
+    });
     let mut caller = HttpConnection::open(envoy.edge);
     let mut login = |user: &str| caller.get_with("/login", &[("x-user", user.as_bytes())]);
     for left in (0..3).rev() {
