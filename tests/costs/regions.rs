@@ -219,7 +219,8 @@ fn a_region_is_cut_off_and_comes_back() {
             let begin = Instant::now() + Duration::from_secs((RUN_S - CUT_S) / 2);
             // sleep: the cut begins and ends at these times.
             sleep_until(begin.into()).await;
-            [Way::ToService, Way::ToCaller].map(|way| relay.hold(way));
+            relay.hold(Way::ToService);
+            relay.hold(Way::ToCaller);
             // sleep: as before
             sleep_until((begin + Duration::from_secs(CUT_S)).into()).await;
             relay.release();
