@@ -42,8 +42,8 @@ fn the_fourth_login_is_refused_with_the_documented_headers() {
     let parts = parts(&guide).at(&[tollgate.grpc, nobody]);
     let directory = tempfile::tempdir().unwrap();
     let envoy = Envoy::start(&parts.bootstrap(directory.path()).to_string());
-    // Envoy accepts requests once one of several names is resolved. Were it the other one's alone, all
-    // servers would be unhealthy, and Envoy would send them requests nonetheless.
+    // Envoy accepts requests once one of several names is resolved. Were it the other one's alone,
+    // all servers would be unhealthy, and Envoy would send them requests nonetheless.
     until("both are known, and one is healthy", || {
         let members = ["membership_total", "membership_healthy"];
         let members = members.map(|name| envoy.stat(&format!("cluster.tollgate.{name}")));
