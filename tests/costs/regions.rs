@@ -217,11 +217,11 @@ fn a_region_is_cut_off_and_comes_back() {
     let samples = runtime.block_on(async {
         let cut = tokio::spawn(async move {
             let begin = Instant::now() + Duration::from_secs((RUN_S - CUT_S) / 2);
-            // sleep: the cut begins and ends at these times.
+            // sleep: the cut begins at this time
             sleep_until(begin.into()).await;
             relay.hold(Way::ToService);
             relay.hold(Way::ToCaller);
-            // sleep: as before
+            // sleep: the cut ends at this time
             sleep_until((begin + Duration::from_secs(CUT_S)).into()).await;
             relay.release();
             relay

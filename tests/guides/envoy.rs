@@ -37,14 +37,14 @@ fn envoy_accepts_the_pages_configuration() {
 fn the_fourth_login_is_refused_with_the_documented_headers() {
     let guide = Page::guide("envoy.md");
     let tollgate = Tollgate::start(&rules(&guide), &[]);
-    // One more without a server: the health check finds out.
+    // One endpoint more, on whose port nobody listens: its health check fails.
     let nobody = ([127, 0, 0, 1], reserved_port()).into();
     let parts = parts(&guide).at(&[tollgate.grpc, nobody]);
     let directory = tempfile::tempdir().unwrap();
     let envoy = Envoy::start(&parts.bootstrap(directory.path()).to_string());
-    // Envoy accepts requests once one of several names is resolved. Were it the other one's alone,
-    // all servers would be unhealthy, and Envoy would send them requests nonetheless.
-    until("both are known, and one is healthy", || {
+    // Envoy takes requests once one of several names is resolved. If that were the name of the
+    // endpoint without a server, all endpoints would be unhealthy, and Envoy would use them anyway.
+    until("both endpoints are known, and one is healthy", || {
         let members = ["membership_total", "membership_healthy"];
         let members = members.map(|name| envoy.stat(&format!("cluster.tollgate.{name}")));
         (members == [2, 1]).then_some(()).ok_or(members)

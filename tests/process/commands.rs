@@ -20,7 +20,7 @@ pub(crate) fn tollgate(arguments: &[&str]) -> (i32, String, String) {
     let output: Output = Command::new(tollgate_binary())
         .args(arguments)
         .env_clear()
-        // A service that is to refuse its start may be beside others.
+        // Other tests run services at the same time, so one that starts takes ports that are free.
         .envs(["GRPC_PORT", "PORT", "DEBUG_PORT"].map(|port| (port, "0")))
         .output()
         .unwrap();

@@ -170,7 +170,6 @@ async fn a_cut_connection_is_reopened_without_an_error() {
     let redis = RedisServer::start(&[]);
     let (tollgate, mut client) = shared(&redis.url(), &[]).await;
     let metric = |name: &str| tollgate.metric(name);
-    let mut late = 0;
     for _ in 0..5 {
         let made = metric("tollgate_store_connections_total");
         let unknown = metric("tollgate_store_unknown_outcomes_total");
@@ -182,7 +181,10 @@ async fn a_cut_connection_is_reopened_without_an_error() {
         let first = ask(&mut client, "a").await;
         let is_unknown = metric("tollgate_store_unknown_outcomes_total") > unknown;
         if metric("tollgate_store_breaker_opened_total") > opened {
-            late += 1;
+            until("the log says that it took too long", || {
+                let said = tollgate.said();
+                said.contains("within 1000 ms").then_some(()).ok_or(said)
+            });
             decides(&tollgate);
             continue;
         }
@@ -192,5 +194,4 @@ async fn a_cut_connection_is_reopened_without_an_error() {
         }
         assert!(metric("tollgate_store_connections_total") > made);
     }
-    assert!(late < 5, "each connection opened the breaker");
 }

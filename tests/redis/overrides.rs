@@ -31,7 +31,7 @@ fn put(admin: SocketAddr, value: &str, what: &Value) -> u16 {
     http(admin, "PUT", "/overrides", &body.to_string()).0
 }
 
-/// Sets an override. A call to a Redis of a busy machine may take longer than a store's calls may.
+/// Sets an override, again after a 503: on a busy machine Redis may answer later than a call waits.
 fn sets(admin: SocketAddr, value: &str, what: &Value) {
     until("the override is set", || match put(admin, value, what) {
         200 => Ok(()),

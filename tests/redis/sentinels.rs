@@ -84,7 +84,7 @@ async fn sentinels_give_the_primary_before_and_after_a_failover() {
     });
     follow(&first);
     first.kill();
-    // Before, a primary of a busy machine was not taken for dead.
+    // Until here it was a minute, so that a busy primary was not taken for dead.
     down_after("2000");
     passes(&mut client, "a").await;
     let role: Vec<redis::Value> = second.say(&["ROLE"]);

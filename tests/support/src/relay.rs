@@ -20,6 +20,9 @@ const PREFACE_BYTES: usize = 24;
 const PING: u8 = 6;
 const ACK: u8 = 1;
 
+/// Reads of at most 64 KiB that wait in one direction of a connection. Then the sender waits.
+const READS_MAX: usize = 4_096;
+
 /// A running relay.
 pub struct Relay {
     pub address: SocketAddr,
@@ -155,7 +158,7 @@ impl Shared {
     /// Copies bytes until one of the two closes.
     #[allow(clippy::disallowed_methods)] // a delay is of the real clock
     fn copy(&self, way: Way, mut from: TcpStream, mut to: TcpStream) {
-        let (read, late) = mpsc::channel::<(Instant, Vec<u8>)>();
+        let (read, late) = mpsc::sync_channel::<(Instant, Vec<u8>)>(READS_MAX);
         let reader = from.try_clone().expect("a handle");
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -164,7 +167,7 @@ impl Shared {
                     Way::ToCaller => 0,
                 });
                 for (due, bytes) in late {
-                    // sleep: a byte is late
+                    // sleep: bytes are to arrive later by the delay
                     thread::sleep(due.saturating_duration_since(Instant::now()));
                     self.count(way, &mut frames, &bytes);
                     if to.write_all(&bytes).is_err() {
